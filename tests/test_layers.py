@@ -54,7 +54,6 @@ LAZY = {
         "prompt_toolkit",
         "rich",
         "ruamel",
-        "tomlkit",
     ),
 }
 EXTENDS = {"localagent.cli.show.blocks": {"rich"}}

@@ -1,9 +1,9 @@
 """A configuration file as its text, in which single values are set and removed.
 
 Libraries that write a whole file anew do not give back what they read: ruamel.yaml indents all lists alike
-and joins the lines of quoted text, and tomlkit removes a table with the comments below it. So a library only
-finds where a value is written, the text is cut there, and the result is read again: if anything but that
-value has changed, the change is refused.
+and joins the lines of quoted text, tomlkit moves tables and takes the comments below a table out with it. So
+each format only finds where a value is written, the text is cut there, and the result is read by the format's
+own parser: if anything but that value has changed, the change is refused.
 """
 
 from __future__ import annotations

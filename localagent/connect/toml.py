@@ -1,10 +1,19 @@
-"""TOML: names before the first table, and whole tables."""
+"""TOML: names before the first table, and whole tables.
+
+Where a statement ends is asked of Python's own parser: it is the shortest run of whole lines that is TOML by
+itself, since a string or an array that goes on in the next line is not. tomlkit, which keeps files as they
+are, is not used: an array of tables `[[b]]` between `[a.x]` and `[a.y]` comes out of it behind them.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from localagent.connect.document import (
@@ -18,11 +27,22 @@ from localagent.connect.document import (
     with_lines,
     without_lines,
 )
-from localagent.distribution import install_command
-from localagent.errors import ServerMissing
 
-_Body = list[tuple[Any, Any]]
-"""What tomlkit keeps of a table, in order: names with their items, and None with white space or a comment."""
+_NAME = re.compile(r"""[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[\w. \t-])+=[ \t]*""")
+_CLOSING = re.compile(r"[]}]|\"{3}|'{3}")
+"""What the last line of a statement of several lines has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """The head of a table (`value` is None), or a name with its value."""
+
+    keys: Keys
+    """All the names, from the root of the file."""
+    start: int
+    end: int
+    value: int | None = None
+    """Where the value begins."""
 
 
 class Toml(Document):
@@ -33,46 +53,53 @@ class Toml(Document):
     def parse(self) -> Any:
         """As `Document.parse`."""
         value = tomllib.loads(self.text)
-        try:
-            import tomlkit
-            from tomlkit.exceptions import TOMLKitError
-        except ImportError as error:
-            raise ServerMissing(f"TOML files need more: {install_command('server')} [{error}]") from error
-        try:
-            self._tree = tomlkit.parse(self.text)
-        except TOMLKitError as error:
-            raise ValueError(str(error)) from None
-        if self._tree.as_string() != self.text:
-            raise CannotEdit("a way to write TOML that cannot be kept as it is")
+        self._statements = list(self._split())
+        self._root = list(takewhile(lambda each: each.value is not None, self._statements))
         return value
 
+    def _split(self) -> Iterator[_Statement]:
+        """The statements of a text that is known to be valid."""
+        start, table = 0, ()
+        while start < len(self.text):
+            end = self._end(start)
+            statement = self.text[start:end]
+            if statement.lstrip(" \t").startswith("["):
+                table = _keys(statement)
+                yield _Statement(table, start, end)
+            elif name := _NAME.match(statement):
+                yield _Statement((*table, *_keys(name[0] + "0")), start, end, start + name.end())
+            start = end
+
+    def _end(self, start: int) -> int:
+        end = line_end(self.text, start)
+        if _is_toml(self.text[start:end]):
+            return end
+        while end < len(self.text):
+            line, end = end, line_end(self.text, end)
+            if _CLOSING.search(self.text, line, end) and _is_toml(self.text[start:end]):
+                break
+        return end
+
     def _span(self, keys: Keys) -> Span | None:
-        """Where a value at the root stands, or a table with its head and what is below it."""
-        from tomlkit.items import AoT, Table
-
-        places = list(_places(self._tree.body, keys))
-        if len(places) > 1:
+        """Where a value stands, or a table with its head and what is below it."""
+        block = [n for n, each in enumerate(self._statements) if each.keys[: len(keys)] == keys]
+        if not block:
+            return None
+        first, last = self._statements[block[0]], self._statements[block[-1]]
+        if first.value is not None:
+            return self._value(first) if first.keys == keys else None
+        if len(block) != block[-1] - block[0] + 1:
             raise CannotEdit(f"{shown(keys)} stands in several places")
-        if not places:
-            return None
-        body, index = places[0]
-        key, item = body[index]
-        start, end = self._item(body, index)
-        if isinstance(item, Table) and not key.is_dotted():
-            return start, end - _trailing(item)
-        if len(keys) > 1 or isinstance(item, Table | AoT):
-            return None
-        start += len(item.trivia.indent + key.as_string() + key.sep)
-        return start, start + len(item.as_string())
+        return first.start, last.end
 
-    def _item(self, body: _Body, index: int) -> Span:
-        """Where an item stands, which tomlkit does not say: the text is written with a mark in its place."""
-        from tomlkit.items import Whitespace
-
-        kept, body[index] = body[index], (None, Whitespace("\0\n"))
-        before, _, after = self._tree.as_string().partition("\0\n")
-        body[index] = kept
-        return len(before), len(self.text) - len(after)
+    def _value(self, statement: _Statement) -> Span:
+        """Where a value stands: up to a comment, which is where the text before it is complete."""
+        start, end = statement.value or 0, statement.end
+        for comment in re.finditer("#", self.text[start:end]):
+            if _is_toml(self.text[statement.start : start + comment.start()]):
+                end = start + comment.start()
+                break
+        return start, start + len(self.text[start:end].rstrip())
 
     def _written(self, keys: Keys, value: Any, start: int) -> str:
         if not isinstance(value, dict):
@@ -83,25 +110,11 @@ class Toml(Document):
     def _with(self, keys: Keys, value: Any) -> str:
         text, new = self.text, self._written(keys, value, 0)
         if isinstance(value, dict):
-            if text and not text.endswith("\n"):
-                new = self.newline + new
-            return with_lines(
-                text, len(text), self.newline + new if text.endswith("\n") else new, self.newline
-            )
+            return with_lines(text, len(text), self.newline + new if text else new, self.newline)
         line = f"{keys[0]} = {new}{self.newline}"
-        if root := self._root():
-            return with_lines(text, self._item(self._tree.body, root[-1])[1], line, self.newline)
+        if self._root:
+            return with_lines(text, self._root[-1].end, line, self.newline)
         return line + (self.newline + text if text else "")  # comments there may belong to the first table
-
-    def _root(self) -> list[int]:
-        """Which items of the file are names with values."""
-        from tomlkit.items import AoT, Table
-
-        return [
-            index
-            for index, (key, item) in enumerate(self._tree.body)
-            if key is not None and (key.is_dotted() or not isinstance(item, Table | AoT))
-        ]
 
     def _without(self, keys: Keys, span: Span) -> str:
         text, (start, end) = self.text, span
@@ -111,36 +124,25 @@ class Toml(Document):
                 start = blank
         else:
             start, end = line_start(text, start), line_end(text, end)
-            if len(self._root()) == 1 and not text[end : line_end(text, end)].strip():
+            if len(self._root) == 1 and not text[end : line_end(text, end)].strip():
                 end = line_end(text, end)
         return without_lines(text, start, end)
 
 
-def _places(body: _Body, keys: Keys) -> Iterator[tuple[_Body, int]]:
-    """Where a value is: in which table, and the how manieth of it."""
-    from tomlkit.items import Table
-
-    for index, (key, item) in enumerate(body):
-        if key is None or key.key != keys[0]:
-            continue
-        if len(keys) == 1:
-            yield body, index
-        elif isinstance(item, Table):
-            yield from _places(item.value.body, keys[1:])
+def _is_toml(text: str) -> bool:
+    with suppress(ValueError):
+        tomllib.loads(text)
+        return True
+    return False
 
 
-def _trailing(item: Any) -> int:
-    """The length of the comments and empty lines at the end of a table: they may belong to the next one."""
-    from tomlkit.items import AoT, Table
-
-    if isinstance(item, AoT):
-        item = item.body[-1]
-    length = 0
-    for key, inner in reversed(item.value.body if isinstance(item, Table) else []):
-        if key is not None:
-            return length + _trailing(inner)
-        length += len(inner.as_string())
-    return length
+def _keys(statement: str) -> Keys:
+    """The names that a statement begins with."""
+    keys, value = list[str](), tomllib.loads(statement)
+    while isinstance(value, dict) and value:
+        ((key, value),) = value.items()
+        keys.append(key)
+    return tuple(keys)
 
 
 def _scalar(value: Any) -> str:
