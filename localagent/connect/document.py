@@ -97,6 +97,18 @@ class Document(ABC):
             raise CannotEdit(f"{shown(keys)} is written in a way that cannot be taken out")
         return span
 
+    def _with_lines(self, at: int, lines: str) -> str:
+        """The text with whole lines more. The last line of a file without an end keeps that."""
+        before, after = self.text[:at], self.text[at:]
+        if not before or before.endswith("\n"):
+            return before + lines + after
+        return before + self.newline + lines.removesuffix(self.newline) + after
+
+    def _without_lines(self, start: int, end: int) -> str:
+        """The text without whole lines. A last line that has no end takes the one of the line before."""
+        before, after = self.text[:start], self.text[end:]
+        return before + after if after or self.text.endswith("\n") else before.removesuffix(self.newline)
+
     def _change(self, text: str, keys: Keys, wanted: Any = ...) -> None:
         """Replace the text, unless it means something else than this value, or anything else anew."""
         before, value = self.text, self.value
@@ -105,7 +117,7 @@ class Document(ABC):
             self._read()
             if _but(self.value, keys) != _but(value, keys) or wanted not in (..., self.get(keys)):
                 raise CannotEdit("something else would change")
-        except CannotEdit as error:
+        except (CannotEdit, RecursionError) as error:  # a list of YAML may hold itself
             self.text = before
             self._read()
             raise CannotEdit(f"{shown(keys)} cannot be changed safely: {error}") from None
@@ -141,17 +153,3 @@ def line_end(text: str, at: int) -> int:
     """Where the next line begins."""
     found = text.find("\n", at)
     return len(text) if found < 0 else found + 1
-
-
-def with_lines(text: str, at: int, lines: str, newline: str) -> str:
-    """The text with whole lines more. The last line of a file without an end keeps that."""
-    if at == 0 or text[:at].endswith("\n"):
-        return text[:at] + lines + text[at:]
-    return text[:at] + newline + lines.removesuffix(newline) + text[at:]
-
-
-def without_lines(text: str, start: int, end: int) -> str:
-    """The text without whole lines. The last line of a file without an end takes the one before it along."""
-    if end == len(text) and not text.endswith("\n") and start:
-        start -= 2 if text[:start].endswith("\r\n") else 1
-    return text[:start] + text[end:]

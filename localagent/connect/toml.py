@@ -16,17 +16,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from localagent.connect.document import (
-    CannotEdit,
-    Document,
-    Keys,
-    Span,
-    line_end,
-    line_start,
-    shown,
-    with_lines,
-    without_lines,
-)
+from localagent.connect.document import CannotEdit, Document, Keys, Span, line_end, line_start, shown
 
 _NAME = re.compile(r"""[ \t]*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[\w. \t-])+=[ \t]*""")
 _CLOSING = re.compile(r"[]}]|\"{3}|'{3}")
@@ -59,7 +49,7 @@ class Toml(Document):
 
     def _split(self) -> Iterator[_Statement]:
         """The statements of a text that is known to be valid."""
-        start, table = 0, ()
+        start, table = 0, Keys()
         while start < len(self.text):
             end = self._end(start)
             statement = self.text[start:end]
@@ -110,10 +100,10 @@ class Toml(Document):
     def _with(self, keys: Keys, value: Any) -> str:
         text, new = self.text, self._written(keys, value, 0)
         if isinstance(value, dict):
-            return with_lines(text, len(text), self.newline + new if text else new, self.newline)
+            return self._with_lines(len(text), self.newline + new if text else new)
         line = f"{keys[0]} = {new}{self.newline}"
         if self._root:
-            return with_lines(text, self._root[-1].end, line, self.newline)
+            return self._with_lines(self._root[-1].end, line)
         return line + (self.newline + text if text else "")  # comments there may belong to the first table
 
     def _without(self, keys: Keys, span: Span) -> str:
@@ -126,7 +116,7 @@ class Toml(Document):
             start, end = line_start(text, start), line_end(text, end)
             if len(self._root) == 1 and not text[end : line_end(text, end)].strip():
                 end = line_end(text, end)
-        return without_lines(text, start, end)
+        return self._without_lines(start, end)
 
 
 def _is_toml(text: str) -> bool:

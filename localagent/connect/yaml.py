@@ -6,16 +6,7 @@ import json
 import re
 from typing import Any
 
-from localagent.connect.document import (
-    CannotEdit,
-    Document,
-    Keys,
-    Span,
-    line_end,
-    line_start,
-    with_lines,
-    without_lines,
-)
+from localagent.connect.document import CannotEdit, Document, Keys, Span, line_end, line_start
 from localagent.distribution import install_command
 from localagent.errors import ServerMissing
 
@@ -53,7 +44,7 @@ class Yaml(Document):
             return None
         if len(keys) == 1:
             return line_start(self.text, pair[0].start_mark.index), self._end(pair[1])
-        for entry in self._entries(pair[1]):
+        for entry in self._entries(keys[0]):
             names = [value.value for key, value in entry.value if key.value == "name"]
             if names == [keys[1]] and not entry.flow_style:
                 return line_start(self.text, entry.start_mark.index), self._end(entry)
@@ -63,29 +54,28 @@ class Yaml(Document):
         return self._lines(keys, value, re.match(r"[ \t]*", self.text[start:])[0])  # type: ignore[index]
 
     def _with(self, keys: Keys, value: Any) -> str:
-        text = self.text
+        text, lines = self.text, self._lines(keys, value, "  ")
         if (pair := self._node(keys[0])) is None:
-            head = "" if len(keys) == 1 else f"{keys[0]}:{self.newline}"
-            return with_lines(text, len(text), head + self._lines(keys, value, "  "), self.newline)
+            return self._with_lines(
+                len(text), lines if len(keys) == 1 else f"{keys[0]}:{self.newline}{lines}"
+            )
         key, sequence = pair
-        if entries := self._entries(sequence):
+        if entries := self._entries(keys[0]):
             if sequence.flow_style:
                 raise CannotEdit(f"the list {keys[0]} is written in brackets: write one entry a line")
-            lines = self._lines(keys, value, " " * sequence.start_mark.column)
-            return with_lines(text, self._end(entries[-1]), lines, self.newline)
+            indent = " " * sequence.start_mark.column
+            return self._with_lines(self._end(entries[-1]), self._lines(keys, value, indent))
         if text[sequence.start_mark.index : sequence.end_mark.index].strip() not in ("", "[]"):
             raise CannotEdit(f"{keys[0]} holds something else than a list")
         start, end = key.end_mark.index + 1, line_end(text, key.end_mark.index)
         comment = text[start:end].strip().removeprefix("[]").strip()
-        head = text[:start] + (f" {comment}" if comment else "")
-        if text[:end].endswith("\n"):
-            head += self.newline
-        return with_lines(head + text[end:], len(head), self._lines(keys, value, "  "), self.newline)
+        head = text[:start] + (f" {comment}" if comment else "") + self.newline
+        return head + (lines + text[end:] if text[:end].endswith("\n") else lines.removesuffix(self.newline))
 
     def _without(self, keys: Keys, span: Span) -> str:
-        text, pair = without_lines(self.text, *span), self._node(keys[0])
+        text, pair = self._without_lines(*span), self._node(keys[0])
         assert pair is not None
-        if len(keys) == 2 and len(self._entries(pair[1])) == 1:
+        if len(keys) == 2 and len(self._entries(keys[0])) == 1:
             at = pair[0].end_mark.index + 1
             text = f"{text[:at]} []{text[at:]}"
         return text
@@ -96,14 +86,11 @@ class Yaml(Document):
         lines = [f"{key}: {_scalar(each)}" for key, each in value.items()]
         return f"{indent}- " + f"{self.newline}{indent}  ".join(lines) + self.newline
 
-    def _entries(self, sequence: Any) -> list[Any]:
-        from ruamel.yaml.nodes import MappingNode, SequenceNode
-
-        if not isinstance(sequence, SequenceNode):
-            return []
-        if not all(isinstance(each, MappingNode) for each in sequence.value):
-            raise CannotEdit("the entries of the list have no names")
-        return list(sequence.value)
+    def _entries(self, name: str) -> list[Any]:
+        """The nodes of a list whose entries have names."""
+        pair = self._node(name)
+        named = pair is not None and pair[1].id == "sequence" and isinstance(self.get((name,)), dict)
+        return pair[1].value if pair and named else []
 
     def _end(self, node: Any) -> int:
         """Where the lines of a node end: the parser's mark comes only after what follows it."""
@@ -117,9 +104,15 @@ class Yaml(Document):
 
 
 def _by_name(value: Any) -> Any:
-    if isinstance(value, list) and all(isinstance(each, dict) and "name" in each for each in value):
+    if isinstance(value, list) and all(
+        isinstance(each, dict) and _is_name(each.get("name")) for each in value
+    ):
         return {each["name"]: each for each in value}
     return value
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str | int | float)
 
 
 def _scalar(value: Any) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localagent.connect.document import CannotEdit
 from localagent.connect.jsonc import Jsonc
@@ -137,6 +139,51 @@ def test_a_value_is_taken_out_of_what_others_wrote(format, text, keys, after):
     assert document.text == after
 
 
+PIECES = {
+    Toml: [
+        "# [c]\n", "\n", "b = 2 # a = 1\n", "s = \"\"\"\n[t]\n# a = 1\n\"\"\"\n", "'q = 1' = '''\na = 1''' # '\n",
+        "l = [ # ]\n  [1], # \"\n  '#]',\n]\n", "  d.e = {x = 1}\n", "a = '#' # one\n", "[t.v]\n", "[ t . 'u' ] # mine\n",
+        "[[z]]\n", "[t.u.w]\n", "[t]\n", "  [x.y]\n", "k = 1\n",
+    ],
+    Jsonc: [
+        '"b": [{"a": 2}, "]}", ],', "// a\n", "\n  ", '"t": {"v": 1, // v\n},', "/* } */", '"a": "// \\"",', '"c": "\u00fc,}" ,',
+        '"t": { /* none */ },', '"u": null ,\n',
+    ],
+    Yaml: [
+        "# c\n", "\n", "b: |\n  a: 1\n\n  c\n", "a: 'x' # one\n", 'd: "x\n  y"\n', "e: [ f,g ]   # g\n", "h: &h i\nj: *h\n",
+        "t:\n- name: v\n  w:   1\n", "t: # mine\n    - name: u\n      x: [1]\n\n    # v\n    - name: v\n", "t: []\n", "k: l\n  m\n",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", PIECES)
+@given(st.data(), st.sampled_from(["a", "t.u"]), st.booleans(), st.booleans())
+def test_whatever_a_file_holds_it_comes_back(format, data, names, dos, ended):
+    text = "".join(data.draw(st.lists(st.sampled_from(PIECES[format]), unique=True, max_size=8)))
+    text = "{" + text + "}\n" if format is Jsonc else text
+    text = text if ended else text.rstrip("\n")
+    text, keys = text.replace("\n", "\r\n" if dos else "\n"), tuple(names.split("."))
+    try:
+        document = format(text)
+        before, depth, others = document.raw(keys), document.depth(keys), {**document.value}
+        document.set(keys, 1 if names == "a" else {"name": "u"})
+    except CannotEdit:
+        return
+    assert {key: document.value[key] for key in others if key not in ("a", "t")} == {
+        key: value for key, value in others.items() if key not in ("a", "t")
+    }
+    if before is not None:
+        document.restore(keys, before)
+    else:
+        document.remove(keys)
+        if depth == 0 and len(keys) == 2 and document.get(keys[:1]) == {}:
+            document.remove(keys[:1])
+    if before is None and format is Jsonc:  # white space at the end of an object is not told apart
+        assert "".join(document.text.split()) == "".join(text.split())
+    else:
+        assert document.text == text
+
+
 SCALARS = {
     "plain words (1.2)": "a: plain words (1.2)\n",
     "http://[::1]:80": 'a: "http://[::1]:80"\n',
@@ -216,6 +263,13 @@ def test_what_is_broken_is_told_with_its_place(format, text, reason):
         assert str(refused.value) == reason
 
 
+def test_a_list_that_holds_itself_is_refused():
+    document = Yaml(text := "a: &a [*a]\n")
+    with pytest.raises(CannotEdit, match=r"^b cannot be changed safely: maximum recursion depth exceeded"):
+        document.set(("b",), 1)
+    assert document.text == text
+
+
 def test_however_deep_a_file_is_it_is_changed_or_refused():
     for depth in (100, *range(200, 2000, 10)):
         text = '{"a": ' * depth + "1" + "}" * depth
@@ -236,6 +290,7 @@ ELSEWHERE = [
     (Yaml, "t: [{name: a}]\n", "t.u", "the list t is written in brackets: write one entry a line"),
     (Yaml, "t:\n  u:\n    v: 1\n", "t.w", "t holds something else than a list"),
     (Yaml, "t:\n  - a\n", "t.u", "t.u cannot be set: t holds something else"),
+    (Yaml, "t:\n  - name: [a]\n", "t.u", "t.u cannot be set: t holds something else"),
     (Yaml, "{t: []}", "t.u", "t.u cannot be changed safely: not valid YAML: line 2: expected "),
 ]
 
