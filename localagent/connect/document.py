@@ -97,9 +97,9 @@ class Document(ABC):
             raise CannotEdit(f"{shown(keys)} is written in a way that cannot be taken out")
         return span
 
-    def _with_lines(self, at: int, lines: str) -> str:
+    def _with_lines(self, position: int, lines: str) -> str:
         """The text with whole lines more. The last line of a file without an end keeps that."""
-        before, after = self.text[:at], self.text[at:]
+        before, after = self.text[:position], self.text[position:]
         if not before or before.endswith("\n"):
             return before + lines + after
         return before + self.newline + lines.removesuffix(self.newline) + after
@@ -144,12 +144,11 @@ def shown(keys: Keys) -> str:
     return ".".join(quoted(key) for key in keys)
 
 
-def line_start(text: str, at: int) -> int:
+def line_start(text: str, position: int) -> int:
     """Where the line of a position begins."""
-    return text.rfind("\n", 0, at) + 1
+    return text.rfind("\n", 0, position) + 1
 
 
-def line_end(text: str, at: int) -> int:
+def line_end(text: str, position: int) -> int:
     """Where the next line begins."""
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found + 1
+    return text.find("\n", position) + 1 or len(text)

@@ -45,35 +45,35 @@ class Jsonc(Document):
         except json.JSONDecodeError as error:
             raise ValueError(f"line {error.lineno}: {error.msg}") from None
 
-    def _members(self, at: int) -> tuple[list[_Member], int]:
+    def _members(self, position: int) -> tuple[list[_Member], int]:
         """What an object holds, and where it is closed."""
-        members, at = list[_Member](), self._skip(at + 1)
-        while self._plain[at] != "}":
-            key, end = _DECODER.raw_decode(self._json, at)
+        members, position = list[_Member](), self._skip(position + 1)
+        while self._plain[position] != "}":
+            key, end = _DECODER.raw_decode(self._json, position)
             value = self._skip(self._skip(end) + 1)
             end = _DECODER.raw_decode(self._json, value)[1]
             after = self._skip(end)
             comma = after if self._plain[after] == "," else None
-            members.append(_Member(key, at, value, end, comma))
-            at = after if comma is None else self._skip(after + 1)
-        return members, at
+            members.append(_Member(key, position, value, end, comma))
+            position = after if comma is None else self._skip(after + 1)
+        return members, position
 
-    def _skip(self, at: int) -> int:
+    def _skip(self, position: int) -> int:
         """Where the white space and the comments from there end."""
-        blank = _BLANK.match(self._plain, at)
+        blank = _BLANK.match(self._plain, position)
         assert blank is not None
         return blank.end()
 
     def _find(self, keys: Keys) -> _Member | None:
-        at, member = self._skip(0), None
+        position, member = self._skip(0), None
         for key in keys:
-            members = self._members(at)[0] if self._plain[at : at + 1] == "{" else []
+            members = self._members(position)[0] if self._plain[position : position + 1] == "{" else []
             member = next(
-                (each for each in reversed(members) if each.key == key), None
+                (other for other in reversed(members) if other.key == key), None
             )  # the last one counts
             if member is None:
                 return None
-            at = member.value
+            position = member.value
         return member
 
     def _span(self, keys: Keys) -> Span | None:
@@ -90,37 +90,37 @@ class Jsonc(Document):
         if not self._json.strip():
             return self.text + self._lines({keys[0]: value}, "") + self.newline
         outer = self._find(keys[:there])
-        at = self._skip(0) if outer is None else outer.value
-        if self._plain[at] != "{":
+        position = self._skip(0) if outer is None else outer.value
+        if self._plain[position] != "{":
             raise CannotEdit(f"{shown(keys)} cannot be set: {keys[there - 1]} holds something else")
-        return self._insert(at, keys[there], value)
+        return self._insert(position, keys[there], value)
 
     def _insert(self, start: int, key: str, value: Any) -> str:
         """The text with one member more at the end of the object that begins at `start`."""
         text, outer = self.text, _indent(self.text, start)
         members, close = self._members(start)
-        at = len(text[:close].rstrip())  # after the last thing inside, be it a comment
+        last = len(text[:close].rstrip())  # behind the last thing inside, be it a comment
         if not members:
             inner = outer + self._unit()
             new = f"{self.newline}{inner}{json.dumps(key)}: {self._lines(value, inner)}"
-            ending = text[at:close] if "\n" in text[at:close] else self.newline + outer
-            return text[:at] + new + ending + text[close:]
-        last = members[-1]
+            ending = text[last:close] if "\n" in text[last:close] else self.newline + outer
+            return text[:last] + new + ending + text[close:]
+        before = members[-1]
         if "\n" not in text[start:close]:
             new = f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
         else:
             inner = _indent(text, members[0].start)
             new = f"{self.newline}{inner}{json.dumps(key)}: {self._lines(value, inner)}"
-        if last.comma is not None:
-            return text[:at] + new + "," + text[at:]
-        return text[: last.end] + "," + text[last.end : at] + new + text[at:]
+        if before.comma is not None:
+            return text[:last] + new + "," + text[last:]
+        return text[: before.end] + "," + text[before.end : last] + new + text[last:]
 
     def _without(self, keys: Keys, span: Span) -> str:
         text = self.text
         outer = self._find(keys[:-1])
         opening = self._skip(0) if outer is None else outer.value
         members, close = self._members(opening)
-        place = next(n for n, each in enumerate(members) if each.value == span[0])
+        place = next(n for n, member in enumerate(members) if member.value == span[0])
         start = len(text[: members[place].start].rstrip())  # comments before it are not ours
         if (comma := members[place].comma) is not None:
             return text[:start] + text[comma + 1 :]
@@ -139,11 +139,11 @@ class Jsonc(Document):
 
     def _unit(self) -> str:
         """What one level is indented by."""
-        found = re.search(r"\n([ \t]+)\"", self.text)
-        return found[1] if found else "  "
+        first = re.search(r"\n([ \t]+)\"", self.text)
+        return first[1] if first else "  "
 
 
-def _indent(text: str, at: int) -> str:
+def _indent(text: str, position: int) -> str:
     """The white space that the line of a position begins with."""
-    line = text[line_start(text, at) : at]
+    line = text[line_start(text, position) : position]
     return line[: len(line) - len(line.lstrip())]

@@ -44,7 +44,7 @@ class Toml(Document):
         """As `Document.parse`."""
         value = tomllib.loads(self.text)
         self._statements = list(self._split())
-        self._root = list(takewhile(lambda each: each.value is not None, self._statements))
+        self._root = list(takewhile(lambda statement: statement.value is not None, self._statements))
         return value
 
     def _split(self) -> Iterator[_Statement]:
@@ -72,7 +72,7 @@ class Toml(Document):
 
     def _span(self, keys: Keys) -> Span | None:
         """Where a value stands, or a table with its head and what is below it."""
-        block = [n for n, each in enumerate(self._statements) if each.keys[: len(keys)] == keys]
+        block = [n for n, inside in enumerate(self._statements) if inside.keys[: len(keys)] == keys]
         if not block:
             return None
         first, last = self._statements[block[0]], self._statements[block[-1]]
@@ -94,7 +94,7 @@ class Toml(Document):
     def _written(self, keys: Keys, value: Any, start: int) -> str:
         if not isinstance(value, dict):
             return _scalar(value)
-        lines = [f"[{'.'.join(keys)}]", *(f"{key} = {_scalar(each)}" for key, each in value.items())]
+        lines = [f"[{'.'.join(keys)}]", *(f"{key} = {_scalar(inner)}" for key, inner in value.items())]
         return self.newline.join([*lines, ""])
 
     def _with(self, keys: Keys, value: Any) -> str:

@@ -32,7 +32,7 @@ class Yaml(Document):
             raise ValueError(where + (getattr(error, "problem", None) or "not understood")) from None
         if not isinstance(value, dict):
             return value
-        return {key: _by_name(each) for key, each in value.items()}
+        return {key: _by_name(inner) for key, inner in value.items()}
 
     def _node(self, name: str) -> tuple[Any, Any] | None:
         pairs = getattr(self._root, "value", ())
@@ -76,14 +76,14 @@ class Yaml(Document):
         text, pair = self._without_lines(*span), self._node(keys[0])
         assert pair is not None
         if len(keys) == 2 and len(self._entries(keys[0])) == 1:
-            at = pair[0].end_mark.index + 1
-            text = f"{text[:at]} []{text[at:]}"
+            colon = pair[0].end_mark.index + 1
+            text = f"{text[:colon]} []{text[colon:]}"
         return text
 
     def _lines(self, keys: Keys, value: Any, indent: str) -> str:
         if len(keys) == 1:
             return f"{keys[0]}: {_scalar(value)}{self.newline}"
-        lines = [f"{key}: {_scalar(each)}" for key, each in value.items()]
+        lines = [f"{key}: {_scalar(inner)}" for key, inner in value.items()]
         return f"{indent}- " + f"{self.newline}{indent}  ".join(lines) + self.newline
 
     def _entries(self, name: str) -> list[Any]:
@@ -97,17 +97,17 @@ class Yaml(Document):
         while not getattr(node, "flow_style", False) and isinstance(node.value, list) and node.value:
             last = node.value[-1]
             node = last[1] if isinstance(last, tuple) else last
-        at = node.end_mark.index
-        while at > node.start_mark.index and self.text[at - 1] in "\r\n":  # of a block of text
-            at -= 1
-        return line_end(self.text, at)
+        end = node.end_mark.index
+        while end > node.start_mark.index and self.text[end - 1] in "\r\n":  # of a block of text
+            end -= 1
+        return line_end(self.text, end)
 
 
 def _by_name(value: Any) -> Any:
     if isinstance(value, list) and all(
-        isinstance(each, dict) and _is_name(each.get("name")) for each in value
+        isinstance(entry, dict) and _is_name(entry.get("name")) for entry in value
     ):
-        return {each["name"]: each for each in value}
+        return {entry["name"]: entry for entry in value}
     return value
 
 
