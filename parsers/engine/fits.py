@@ -1,8 +1,8 @@
 """Whether a call fits the declared tools: the one check, which everything that tells of a call goes by.
 
-What a schema says in a way that is not followed here (references, patterns, bounds, names of types that JSON
-Schema does not have) is no reason against a value. The check takes at most MAX_STEPS steps for each argument,
-whatever the schema, and names at most MAX_MISFITS places of a call.
+What a schema says in a way that is not followed here (references, patterns, bounds, names of types that mean
+nothing) is no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever the
+schema, and names at most MAX_MISFITS places of a call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, required_of
+from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, kinds_of_type, required_of
 from parsers.events import Fits, Misfit, MisfitKind
 
 MAX_MISFITS = 8
@@ -24,7 +24,6 @@ _STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
 _QUOTE = r"""["'\u2018-\u201f]"""
 _BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
 _BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
-_KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
 class ArgumentCheck:
@@ -207,12 +206,11 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
     """Whether type, enumeration and constant of a schema allow the value."""
     if value is None and schema.get("nullable") is True:
         return True
-    kinds = schema.get("type")
-    names = [kinds] if isinstance(kinds, str) else kinds
-    if isinstance(names, list) and names and all(name in _KINDS for name in names if isinstance(name, str)):
-        kind = kind_of(value)
-        whole = kind == "number" and value.is_integer() and "integer" in names
-        if kind not in names and not whole and not (kind == "integer" and "number" in names):
+    kinds = kinds_of_type(schema.get("type"))
+    kind = kind_of(value)
+    if kinds is not None and kind not in kinds:
+        whole = kind == "number" and value.is_integer() and "integer" in kinds
+        if not whole and not (kind == "integer" and "number" in kinds):
             return False
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     return not isinstance(choices, list) or any(
