@@ -94,18 +94,18 @@ class Dialect:
     resumed: str = ""
     aliases: tuple[str, ...] = ()
     renderers: Mapping[str, Render] = field(default_factory=dict)
+    markers: tuple[str, ...] = field(init=False)
+    """Every marker of the format."""
+
+    def __post_init__(self) -> None:
+        spans = [span for span in (self.reasoning, self.calls, *self.answers) if span is not None]
+        found = (*(marker for span in spans for marker in (span.open, span.close)), *self.slips, *self.inner)
+        object.__setattr__(self, "markers", tuple(dict.fromkeys((*found, *self.ends, *self.spellings))))
 
     @property
     def frames_content(self) -> bool:
         """Whether what is content stands between markers, where no calls can stand."""
         return bool(self.answers or self.header)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """Every marker of the format."""
-        spans = [span for span in (self.reasoning, self.calls, *self.answers) if span is not None]
-        found = (*(marker for span in spans for marker in (span.open, span.close)), *self.slips, *self.inner)
-        return tuple(dict.fromkeys((*found, *self.ends, *self.spellings)))
 
     def means(self, marker: str) -> str:
         """The marker of the reasoning that `marker` stands for, "" for nothing, else itself."""

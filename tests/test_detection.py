@@ -184,6 +184,9 @@ TEMPLATES = {
     "functionary": template(
         each("<function={{ f.name }}>{{ f.arguments | tojson }}</function>"), end="<|eom_id|>"
     ),
+    "functionary32": template(
+        each(">>>{{ f.name }}\n{{ f.arguments | tojson }}"), end="<|eot_id|>", prompt="<|assistant|>>>>"
+    ),
     "longcat": template(
         each(
             "<longcat_tool_call>{{ f.name }}\n"

@@ -169,6 +169,10 @@ class FramedBlock(Block):
         """What comes next of all that cannot stand within a call, "" if nothing of it does."""
         raise NotImplementedError
 
+    def passes(self, text: str) -> Generator[None, None, bool]:
+        """Read `text`, one of those that `ahead` knows, if it comes next; returns whether it does."""
+        return (yield from self.source.either((text,))) != ""
+
     def begins(self) -> Generator[None, None, bool]:
         """Whether a call comes next, or the output ends in the beginning of one."""
         raise NotImplementedError
@@ -177,7 +181,7 @@ class FramedBlock(Block):
         """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
         source = self.source
         source.keep_from(self.start)
-        self.marked = (yield from source.either((self.span.open,))) != ""
+        self.marked = yield from self.passes(self.span.open)
         end: int | None = None  # behind the last call
         while (yield from source.space()) and not (yield from self._at_end()):
             if end is not None and not (yield from self.begins()):
@@ -209,7 +213,7 @@ class FramedBlock(Block):
                 break
             found = yield from self.ahead()
         if found and found == self.call_end:
-            source.pos += len(found)
+            yield from self.passes(found)
         if fault.reason not in _PREMATURE:
             return fault.reason
         if not found:
@@ -222,7 +226,7 @@ class FramedBlock(Block):
         char = yield from source.space()
         found = (yield from self.ahead()) if char else ""
         if found == self.span.close:
-            source.pos += len(found)
+            yield from self.passes(found)
         elif self.cut(self.span.close):
             source.pos = len(source.text)
             char = ""

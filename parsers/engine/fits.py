@@ -1,18 +1,18 @@
 """Whether a call fits the declared tools: the one check, which everything that tells of a call goes by.
 
-What a schema says in a way that is not followed here (references, patterns, bounds, names of types that JSON
-Schema does not have) is no reason against a value. The check takes at most MAX_STEPS steps for each argument,
-whatever the schema, and names at most MAX_MISFITS places of a call.
+What a schema says in a way that is not followed here (references, patterns, bounds, names of types that mean
+nothing) is no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever the
+schema, and names at most MAX_MISFITS places of a call.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, required_of
+from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, kinds_of_type, required_of
 from parsers.events import Fits, Misfit, MisfitKind
 
 MAX_MISFITS = 8
@@ -24,7 +24,21 @@ _STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
 _QUOTE = r"""["'\u2018-\u201f]"""
 _BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
 _BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
-_KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_CHOICES = frozenset(("const", "anyOf", "oneOf"))
+_PLAIN: Mapping[str, type] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+_MEMBERS = frozenset(("properties", "required", "additionalProperties"))
+_ITEMS = frozenset(("items", "prefixItems"))
+_FITTING = frozenset((True,))
+
+Test = Callable[[Any, re.Pattern[str]], bool]
+"""Tells quickly of most values that they fit, and hold no mark. What it refuses may fit all the same."""
 
 
 class ArgumentCheck:
@@ -94,9 +108,42 @@ def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str
     """Whether an argument of a declared tool fits. `marks`: those of the dialect that count as such."""
     if tool is None:
         return None
-    if type(value) is tool.plain.get(key) and (type(value) is not str or not marks.search(value)):
+    if (tool.tests.get(key) or _test_of(tool, key))(value, marks):
         return True  # as most are
     return _fits((*ArgumentCheck().of(tool, key, value), *_markup(value, f"/{_escaped(key)}", marks)))
+
+
+def _test_of(tool: Tool, key: str) -> Test:
+    """That of an argument, which is made once."""
+    test = _test(tool.schemas.get(key)) or _tells_nothing
+    if key in tool.schemas:
+        tool.tests[key] = test
+    return test
+
+
+def _tells_nothing(value: Any, marks: re.Pattern[str]) -> bool:
+    return False
+
+
+def _test(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> Test | None:
+    """The test of a schema that asks for one type, or for some texts; None for all others."""
+    if not isinstance(schema, Mapping) or not _CHOICES.isdisjoint(schema) or depth == 0:
+        return None
+    kinds, choices = kinds_of_type(schema.get("type")), schema.get("enum")
+    plain = _PLAIN.get(next(iter(kinds))) if kinds is not None and len(kinds) == 1 else None
+    if plain is str and isinstance(choices, list):
+        texts = frozenset(choice for choice in choices if isinstance(choice, str))
+        return lambda value, marks: type(value) is str and value in texts and not marks.search(value)
+    if plain is None or isinstance(choices, list):
+        return None
+    if plain is str:
+        return lambda value, marks: type(value) is str and not marks.search(value)
+    if plain not in (list, dict):
+        return lambda value, marks: type(value) is plain
+    if (_ITEMS if plain is list else _MEMBERS).isdisjoint(schema):
+        return lambda value, marks: type(value) is plain and not _holds_marks(value, marks)
+    test = _test(schema["items"], depth - 1) if plain is list and "prefixItems" not in schema else None
+    return test and (lambda value, marks: type(value) is list and all(test(item, marks) for item in value))
 
 
 def call_fits(
@@ -106,11 +153,13 @@ def call_fits(
     tool = tools.get(name)
     if tool is None:
         return name_fits(name, tools)
-    if tool.required <= arguments.keys() and all(fits is True for fits in checked.values()):
+    if all(map(arguments.__contains__, tool.required)) and _FITTING.issuperset(checked.values()):
         return True
     wrong = (misfit for key in arguments for misfit in misfits(checked.get(key)))
     lacking = (
-        Misfit(MisfitKind.MISSING, f"/{_escaped(key)}") for key in tool.required if key not in arguments
+        Misfit(MisfitKind.MISSING, f"/{_escaped(key)}")
+        for key in dict.fromkeys(tool.required)
+        if key not in arguments
     )
     return _fits(chain(wrong, lacking))
 
@@ -189,6 +238,22 @@ def _fits(reasons: Iterable[Misfit]) -> Fits:
     return tuple(islice(reasons, MAX_MISFITS)) or True
 
 
+def _holds_marks(value: Any, marks: re.Pattern[str]) -> bool:
+    """Whether `_markup` has something to tell of."""
+    waiting, left = [value], MAX_STEPS
+    while waiting and (left := left - 1):
+        value = waiting.pop()
+        kind = type(value)
+        if kind is str:
+            if marks.search(value):
+                return True
+        elif kind is dict:
+            waiting += value.values()
+        elif kind is list:
+            waiting += value
+    return False
+
+
 def _markup(value: Any, path: str, marks: re.Pattern[str]) -> Iterator[Misfit]:
     """The strings in a value that hold one of the dialect's own marks."""
     waiting, left = [(path, value)], MAX_STEPS
@@ -207,12 +272,11 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
     """Whether type, enumeration and constant of a schema allow the value."""
     if value is None and schema.get("nullable") is True:
         return True
-    kinds = schema.get("type")
-    names = [kinds] if isinstance(kinds, str) else kinds
-    if isinstance(names, list) and names and all(name in _KINDS for name in names if isinstance(name, str)):
-        kind = kind_of(value)
-        whole = kind == "number" and value.is_integer() and "integer" in names
-        if kind not in names and not whole and not (kind == "integer" and "number" in names):
+    kinds = kinds_of_type(schema.get("type"))
+    kind = kind_of(value)
+    if kinds is not None and kind not in kinds:
+        whole = kind == "number" and value.is_integer() and "integer" in kinds
+        if not whole and not (kind == "integer" and "number" in kinds):
             return False
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     return not isinstance(choices, list) or any(

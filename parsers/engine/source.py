@@ -66,10 +66,10 @@ class Source:
         }
         self._cores = cores
         self._shown = frozenset(shown)
-        told = {*atomic} if atomic is not None else set[str]()  # in ordinary tokens these are data
-        self.marks = _any_of(
-            tuple(m for m in (*markers, *tags) if m not in told and cores.get(m, m) not in told)
-        )
+        marks = (*markers, *tags)
+        if atomic:  # in ordinary tokens these are data
+            marks = tuple(m for m in marks if m not in atomic and cores.get(m, m) not in atomic)
+        self.marks = _any_of(marks)
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
         self._longest = max(map(len, markers), default=0)
         self.starts = "".join(sorted({marker[0] for marker in markers}))  # with which a marker may begin
@@ -122,6 +122,11 @@ class Source:
             char = text[pos + 1 : pos + 2]
         return char if char > " " else ""
 
+    def may_bring(self, text: str) -> bool:
+        """Whether `text` may come next over white space, as far as what has arrived shows."""
+        start = _SPACE.match(self.text, self.pos).end()  # type: ignore[union-attr]
+        return text.startswith(self.text[start : start + len(text)])
+
     def char(self) -> Generator[None, None, str]:
         """The next character, "" at the end of the output."""
         while self.pos == len(self.text):
@@ -132,6 +137,8 @@ class Source:
 
     def space(self) -> Generator[None, None, str]:
         """Skip white space, then as `char`."""
+        if (char := self.text[self.pos : self.pos + 1]) > " ":
+            return char
         while True:
             self.pos = _SPACE.match(self.text, self.pos).end()  # type: ignore[union-attr]
             if self.pos < len(self.text):
@@ -168,11 +175,11 @@ class Source:
         """Read the longest run of characters that `pattern` (one character class, starred) matches."""
         parts: list[str] = []
         while True:
-            end = pattern.match(self.text, self.pos).end()  # type: ignore[union-attr]
-            parts.append(self.text[self.pos : end])
+            start, end = self.pos, pattern.match(self.text, self.pos).end()  # type: ignore[union-attr]
             self.pos = end
             if end < len(self.text) or self.ended:
-                return "".join(parts)
+                return "".join((*parts, self.text[start:end])) if parts else self.text[start:end]
+            parts.append(self.text[start:end])
             yield
 
     def marker_at(self, index: int, among: Collection[str] | None = None) -> str | None:

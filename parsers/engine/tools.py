@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from parsers.engine.faults import Fault
@@ -33,6 +34,9 @@ _NAMES = {
 _ANY = frozenset({"any", "json", "mixed", ""})
 _NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
 """The name of a type, without what it is made of: `list[str]`."""
+_OPEN_BY = frozenset(("$ref", "allOf", "anyOf", "oneOf", "patternProperties"))
+_MAPPING = (dict, Mapping)
+"""What schemas are: the check against the abstract class alone takes ten times as long."""
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
@@ -41,18 +45,28 @@ class Tool:
     """One declared tool: the one declared type of each parameter, None where there is not exactly one.
 
     `kinds` has all JSON types that a parameter's schema allows, for parameters whose schema limits them, and
-    `schemas` the schemas themselves, for what is nested in a value. `required` are the parameters that every
-    call must have; `closed`: whether `schemas` has all that there are; `plain`: the Python types of those
-    whose schema asks for nothing but that.
+    `schemas` the schemas themselves, for what is nested in a value; `schema` is that of all the arguments.
+    `required` are the parameters that every call must have; `tests`: what the check of calls has made of
+    `schemas` so far.
     """
 
     name: str
     types: Mapping[str, str | None] = field(default_factory=dict)
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schemas: Mapping[str, Any] = field(default_factory=dict)
-    required: Set[str] = frozenset()
-    closed: bool = False
-    plain: Mapping[str, type] = field(default_factory=dict)
+    schema: Any = None
+    required: tuple[str, ...] = ()
+    tests: dict[str, Callable[[Any, re.Pattern[str]], bool]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes only the parameters in `properties`, as it does if its schema is silent."""
+        schema = self.schema
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
+            return False
+        return schema.get("additionalProperties", False) is False and _OPEN_BY.isdisjoint(schema)
 
     def type_of(self, parameter: str) -> str | None:
         """ "integer", "number", "boolean" or "string": the types that decide how a value is read."""
@@ -96,43 +110,22 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
             raise ValueError(f"{tool!r:.60} is no function tool: it needs function.name")
         schema = function.get("parameters")
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
-        types = properties.items() if isinstance(properties, Mapping) else ()
-        kinds = {key: kinds_of_schema(value) for key, value in types}
+        schemas = dict(properties) if isinstance(properties, Mapping) else {}
         found[name] = Tool(
             name,
-            {key: _one_type(value) for key, value in types},
-            {key: allowed for key, allowed in kinds.items() if allowed},
-            dict(types),
-            dict.fromkeys(required_of(schema)).keys(),
-            _is_closed(schema),
-            {key: kind for key, value in types if (kind := _plain_type(value)) is not None},
+            {key: _one_type(value) for key, value in schemas.items()},
+            {key: allowed for key, value in schemas.items() if (allowed := kinds_of_schema(value))},
+            schemas,
+            schema,
+            required_of(schema),
         )
     return found
 
 
 def required_of(schema: Any) -> tuple[str, ...]:
     """The keys that an object with this schema must have."""
-    names = schema.get("required") if isinstance(schema, Mapping) else None
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-
-
-_RESTRICTING = frozenset(("enum", "const", "anyOf", "oneOf"))
-_PLAIN: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool}
-
-
-def _plain_type(schema: Any) -> type | None:
-    """The Python type of all values that a schema allows, if that is all that it asks for."""
-    if not isinstance(schema, Mapping) or not _RESTRICTING.isdisjoint(schema):
-        return None
-    return _PLAIN.get(schema["type"]) if isinstance(schema.get("type"), str) else None
-
-
-def _is_closed(schema: Any) -> bool:
-    """Whether a tool takes only the parameters in its `properties`, as it does if its schema is silent."""
-    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
-        return False
-    open_by = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
-    return schema.get("additionalProperties", False) is False and not any(key in schema for key in open_by)
+    names = schema.get("required") if isinstance(schema, _MAPPING) else None
+    return tuple([name for name in names if isinstance(name, str)]) if isinstance(names, list) else ()
 
 
 def begins_one(text: str, names: Sequence[str]) -> bool:
@@ -142,7 +135,7 @@ def begins_one(text: str, names: Sequence[str]) -> bool:
 
 
 def _one_type(schema: Any) -> str | None:
-    kinds = kinds_of_type(schema.get("type")) if isinstance(schema, Mapping) else None
+    kinds = kinds_of_type(schema.get("type")) if isinstance(schema, _MAPPING) else None
     return next(iter(kinds)) if kinds is not None and len(kinds) == 1 else None
 
 
@@ -151,21 +144,30 @@ def kinds_of_type(declared: Any) -> frozenset[str] | None:
 
     Upper case, `int`, `number|null` and the like are what they mean.
     """
-    names = declared if isinstance(declared, list) else [declared]
-    words = [word for name in names if isinstance(name, str) for word in name.lower().split("|")]
-    named = [_NAME.fullmatch(word) for word in words]
+    if isinstance(declared, str):
+        return _kinds_named(declared)
+    names = declared if isinstance(declared, list) else ()
+    return _kinds_named("|".join(name for name in names if isinstance(name, str)))
+
+
+@lru_cache(256)
+def _kinds_named(names: str) -> frozenset[str] | None:
+    """See `kinds_of_type`. `names`: those of the types, with a `|` between them."""
+    named = [_NAME.fullmatch(word) for word in names.lower().split("|")]
     kinds = [_NAMES.get(match[1]) if match else None for match in named]
-    return frozenset(kind for kind in kinds if kind) if kinds and all(kinds) else None
+    return frozenset(kind for kind in kinds if kind) if all(kinds) else None
 
 
 def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
     """The JSON types that a schema allows; None where it does not say, or says it in a way not followed."""
-    if not isinstance(schema, Mapping) or depth == 0:
+    if not isinstance(schema, _MAPPING) or depth == 0:
         return None
     kind = schema.get("type")
     if kind is not None:
-        named = isinstance(kind, str) and kind.lower() not in _ANY  # a name that is not known is some text's
-        return kinds_of_type(kind) or (frozenset(("string",)) if named else None)
+        kinds = kinds_of_type(kind)
+        if kinds is None and isinstance(kind, str) and kind.lower() not in _ANY:
+            return frozenset(("string",))  # a name that is not known is some text's
+        return kinds
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         return frozenset(kind_of(value) for value in values)

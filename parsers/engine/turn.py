@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from parsers.dialect import Context, Inside, Opening
+from parsers.dialect import Context, Dialect, Inside, Opening
 from parsers.engine.emitter import Emitter
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading, Source
@@ -126,23 +127,18 @@ class Trial(Emitter):
         super().malformed(raw, reason, *rest)
 
 
-class MarkedTurn:
-    """Reads one turn; see the module's words."""
+class _Stretches:
+    """What ends the stretches of a dialect's turns, whatever the tools."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._source = context.source
-        self._emit = context.emit
-        dialect = self._dialect = context.dialect
-        self._opening = dialect.opening(context.tools) if dialect.opening else None
-        self._bare = dialect.bare(context) if dialect.bare and context.tools else None
+    def __init__(self, dialect: Dialect) -> None:
         markers = dict.fromkeys(dialect.markers, ())
         before = {} if dialect.calls is None else dict.fromkeys(dialect.openers, dialect.calls.before)
         in_text: dict[str, tuple[str, ...]] = markers | before
-        self._answers: dict[str, tuple[str, ...]] = {}  # the white space after the markers of the answer
+        self.answers: dict[str, tuple[str, ...]] = {}  # the white space after the markers of the answer
         for span in dialect.answers:
             in_text |= {span.open: span.before, span.close: span.before_close}
-            self._answers |= {span.open: span.after_open, span.close: span.after_close}
+            self.answers |= {span.open: span.after_open, span.close: span.after_close}
+        self.closing = self.in_reasoning = Stops({})
         if dialect.reasoning is not None:
             span = dialect.reasoning
             closes = {span.close: span.before_close}
@@ -159,11 +155,30 @@ class MarkedTurn:
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
             phrases = (*dialect.phrases,)
-            self._closing = Stops(closes | interrupts, follows=dialect.interrupts, phrases=phrases)
-            self._in_reasoning = Stops(
+            self.closing = Stops(closes | interrupts, follows=dialect.interrupts, phrases=phrases)
+            self.in_reasoning = Stops(
                 drafts | closes | interrupts, follows=dialect.interrupts, phrases=phrases
             )
-        self._in_text = Stops(in_text, self._opening)
+        self.in_text = in_text
+
+
+_stretches = lru_cache(64)(_Stretches)
+
+
+class MarkedTurn:
+    """Reads one turn; see the module's words."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._source = context.source
+        self._emit = context.emit
+        dialect = self._dialect = context.dialect
+        self._opening = dialect.opening(context.tools) if dialect.opening else None
+        self._bare = dialect.bare(context) if dialect.bare and context.tools else None
+        stretches = _stretches(dialect)
+        self._answers = stretches.answers
+        self._closing, self._in_reasoning = stretches.closing, stretches.in_reasoning
+        self._in_text = Stops(stretches.in_text, self._opening)
 
     def read(self, inside: Inside | None) -> Reading:
         """Read the whole turn. `inside`: what the prompt has left open."""
@@ -217,10 +232,11 @@ class MarkedTurn:
             return
         start = source.offset
         source.keep_from(start)
-        marker = (yield from source.marker()) if (yield from source.space()) else ""
+        char = yield from source.space()
+        marker = (yield from source.marker()) if char else ""
         source.rewind(start)
         source.keep_from(None)
-        if not marker:
+        if char and not marker:
             self.has_content()
             yield from bare.read()
 

@@ -121,8 +121,9 @@ class CallWriter:
 
         A first one that may be all the arguments (`Tool.wraps`) waits for the call's end, or for a second.
         """
-        self._settle_wrapper()
-        if self.empty and self.wraps(key):
+        if self._wrapper is not None:
+            self._settle_wrapper()
+        if not self._separator and self.wraps(key):
             self._wrapper = self.hold(), None
         self.write(f"{self._separator}{quote_json(key)}: ", self.complete)
         self._separator = ", "
@@ -138,10 +139,11 @@ class CallWriter:
                 raise Fault(Reason.SYNTAX, final=True)
             self.repaired = True
         self.arguments[key] = value
-        if self._wrapper is not None and isinstance(value, dict):
-            self._wrapper = self._wrapper[0], written
-            return
-        self._settle_wrapper()
+        if self._wrapper is not None:
+            if isinstance(value, dict):
+                self._wrapper = self._wrapper[0], written
+                return
+            self._settle_wrapper()
         self._tell(key, value)
 
     def _tell(self, key: str, value: Any) -> None:
@@ -152,11 +154,11 @@ class CallWriter:
 
     def _settle_wrapper(self) -> None:
         """The first argument is one like any other."""
-        if self._wrapper is not None:
-            (place, written), self._wrapper = self._wrapper, None
-            self.settle(place)
-            for key, value in self.arguments.items() if written is not None else ():
-                self._tell(key, value)
+        assert self._wrapper is not None
+        (place, written), self._wrapper = self._wrapper, None
+        self.settle(place)
+        for key, value in self.arguments.items() if written is not None else ():
+            self._tell(key, value)
 
     def unwrap(self) -> None:
         """The call is read: a mapping that is its only argument, and no parameter, is all the arguments."""

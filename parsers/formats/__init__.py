@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from parsers.dialect import Dialect
 from parsers.formats import (
+    functionary,
     gemma,
     harmony,
     inkling,
@@ -43,6 +44,7 @@ DIALECTS: Mapping[str, Dialect] = {
         muse,
         inkling,
         step3,
+        functionary,
     )
     for dialect in family.ALL
 }

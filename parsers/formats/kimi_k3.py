@@ -5,8 +5,8 @@
     <|open|>argument key="n" type="number"<|sep|>3<|close|>argument<|sep|>
     <|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>
 
-Only the tokens are special; the names in the tags are ordinary text. No white space belongs to the tags.
-A call is complete with its own closing tag.
+Only the tokens are special; the names in the tags are ordinary text. No white space belongs to the tags, but
+some may have got in beside the tokens. A call is complete with its own closing tag.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ CORES = {tag: OPEN if tag.startswith(OPEN) else CLOSE for tag in OUTER_TAGS if t
 
 _ATTRIBUTE = re.compile(r'([\w\-]+)\s*=\s*"([^"]*)"')
 _ATTRIBUTES = re.compile(rf"\s*(?:{_ATTRIBUTE.pattern}\s+)*")
+_BESIDE_TOKENS = re.compile(
+    rf"(?<={re.escape(OPEN)})\s+|(?<={re.escape(CLOSE)})\s+|\s+(?={re.escape(SEPARATOR)})"
+)
 _ENTITIES = (("&", "&amp;"), ('"', "&quot;"))
 
 
@@ -76,11 +79,40 @@ def _unescaped(value: str) -> str:
     return value
 
 
-def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
-    """The one of `tags` that comes next, its first token being one; "" if none does."""
-    if not (yield from source.char()) or not (yield from source.marker(TOKENS)):
+def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
+    """Read the one of `tags` that comes next, white space beside its tokens included; "" if none does.
+
+    What is read is kept: the position goes back where it is none.
+    """
+    if not (yield from source.char()) or not (token := (yield from source.marker(TOKENS))):
         return ""
-    return (yield from source.ahead(tags))
+    if tag := (yield from source.either(tags)):
+        return tag
+    start = source.offset
+    source.pos += len(token)
+    yield from source.space()
+    names = {
+        tag.removeprefix(token).removesuffix(SEPARATOR).strip(): tag for tag in tags if tag.startswith(token)
+    }
+    tag = names.get((yield from source.either((*filter(None, names),))), "")
+    if tag.endswith(SEPARATOR):
+        yield from source.space()
+        if (yield from source.marker((SEPARATOR,))):
+            source.pos += len(SEPARATOR)
+            return tag
+    elif tag and (tag[-1] != " " or (yield from source.char()).isspace()):
+        source.pos += tag[-1] == " "
+        return tag
+    source.rewind(start)
+    return ""
+
+
+def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
+    """The one of `tags` that comes next; "" if none does."""
+    start = source.offset
+    tag = yield from _read_tag(source, tags)
+    source.rewind(start)
+    return tag
 
 
 class KimiTurn(MarkedTurn):
@@ -100,27 +132,39 @@ class KimiTurn(MarkedTurn):
             token = yield from self._stretch(emit.text, self._tokens)
             if not token:
                 return
-            tag = yield from source.ahead(OUTER_TAGS)
+            tag, length = yield from self._tag()
             if tag in (TOOLS, CALL):
                 self.has_content()
                 with emit.within("calls", source.offset):
                     yield from KimiBlock(self._context).read()
             elif tag == THINK:
-                source.pos += len(tag)
+                source.pos += length
                 yield from self._thoughts()
             elif tag in _FRAME:
                 self.has_content()  # JSON in a response is an answer
-                source.pos += len(tag)
+                source.pos += length
                 emit.markup(source.offset)
             else:
-                self._keep(tag, token)
+                self._keep(length or len(token), known=tag != "")
 
-    def _keep(self, tag: str, token: str) -> None:
+    def _tag(self) -> Generator[None, None, tuple[str, int]]:
+        """The tag that comes next, and how long it is as it is written; "" and 0 if none does."""
+        source = self._source
+        start = source.offset
+        source.keep_from(start)
+        tag = yield from _read_tag(source, OUTER_TAGS)
+        length = source.offset - start
+        source.rewind(start)
+        source.keep_from(None)
+        return tag, length
+
+    def _keep(self, length: int, *, known: bool) -> None:
         """Keep a tag that means nothing here, or the beginning of one, in which the output ends."""
         source = self._source
         rest = source.text[source.pos :]
-        cut = not tag and source.ended and any(known.startswith(rest) for known in OUTER_TAGS)
-        written = rest if cut else tag or token
+        begun = _BESIDE_TOKENS.sub("", rest)
+        cut = not known and source.ended and any(tag.startswith(begun) for tag in OUTER_TAGS)
+        written = rest if cut else rest[:length]
         source.pos += len(written)
         self._emit.malformed(written, Reason.TRUNCATED if cut else Reason.STRAY_END, source.offset)
 
@@ -135,16 +179,17 @@ class KimiTurn(MarkedTurn):
             emit.markup(source.offset)
         drafts = False
         while token := (yield from self._stretch(emit.reasoning, self._tokens)):
-            tag = yield from source.ahead(OUTER_TAGS)
+            tag, length = yield from self._tag()
             if tag == THINK_CLOSE:
-                source.pos += len(tag)
+                source.pos += length
                 emit.markup(source.offset)
                 return
             drafts = drafts or (tag == TOOLS and (yield from self._closes_later()))
             if tag in _LEAVING or (tag == TOOLS and not drafts):
                 return
-            source.pos += len(tag or token)
-            emit.reasoning(tag or token, source.offset)
+            written = source.text[source.pos :][: length or len(token)]
+            source.pos += len(written)
+            emit.reasoning(written, source.offset)
 
     def _closes_later(self) -> Generator[None, None, bool]:
         """Whether the reasoning is closed behind the calls that come next, which are drafts then."""
@@ -167,7 +212,7 @@ class KimiCall(RawCall):
     def read(self) -> Reading:
         """See `Call`."""
         source = self.source
-        if not (yield from source.ahead((CALL,))):
+        if not (yield from _tag_ahead(source, (CALL,))):
             raise Fault(Reason.NOT_A_CALL)
         name = (yield from self._attributes(CALL)).get("tool", "")
         if not name or not (NAME.fullmatch(name) or self.writer.declares(name)):
@@ -178,7 +223,7 @@ class KimiCall(RawCall):
             char = yield from source.space()
             tag = yield from _tag_ahead(source, (ARGUMENT, CALL_CLOSE, OBJECT))
             if tag == CALL_CLOSE:
-                source.pos += len(tag)
+                yield from self._tag(tag)
                 return
             if tag == ARGUMENT:
                 yield from self._argument()
@@ -187,10 +232,16 @@ class KimiCall(RawCall):
             else:
                 raise Fault(Reason.SYNTAX if char else Reason.TRUNCATED)
 
+    def _tag(self, tag: str) -> Reading:
+        """Read `tag`, which comes next."""
+        start = self.source.offset
+        yield from _read_tag(self.source, (tag,))
+        self.writer.repaired |= self.source.offset - start != len(tag)
+
     def _attributes(self, tag: str) -> Generator[None, None, Mapping[str, str]]:
         """Read a tag that begins with `tag`: its attributes."""
         source = self.source
-        source.pos += len(tag)
+        yield from self._tag(tag)
         parts: list[str] = []
         while True:
             parts.append((yield from source.run(source.unmarked)))
@@ -259,28 +310,28 @@ class KimiCall(RawCall):
         source.rewind(start)
 
         def closing(token: str, doubtful: bool) -> Generator[None, None, int | None]:
-            if token == CLOSE and (yield from source.ahead((end,))):
-                return len(end)
-            if token == CLOSE and (length := (yield from self._doubled(end))):
+            if token == CLOSE and (length := (yield from self._closing_tag(end))):
                 return length
             if not doubtful and source.ended and end.startswith(source.text[source.pos :]):
                 raise Fault(Reason.TRUNCATED, balanced=False)
-            if token == OPEN and (yield from source.ahead((ARGUMENT,))):
+            if token == OPEN and (yield from _tag_ahead(source, (ARGUMENT,))):
                 return None  # another argument: the tag that closes this one is missing
             return 0
 
         return (yield from Verbatim(self.writer, TOKENS, closing).read())
 
-    def _doubled(self, end: str) -> Generator[None, None, int]:
-        """How long the tag `end` is, behind the token with which it begins, 0 if it does not come there."""
+    def _closing_tag(self, end: str) -> Generator[None, None, int]:
+        """How long the tag `end` is, whose token may stand there twice, 0 if it does not come next."""
         source = self.source
         start = source.offset
-        source.pos += len(CLOSE)
-        yield from source.space()
-        found = yield from source.ahead((end,))
-        length = source.offset - start + len(end) if found else 0
+        tag = yield from _read_tag(source, (end,))
+        if not tag:
+            source.pos += len(CLOSE)
+            yield from source.space()
+            tag = yield from _read_tag(source, (end,))
+        length = source.offset - start if tag else 0
         source.rewind(start)
-        self.writer.repaired |= length > 0
+        self.writer.repaired |= length > len(end)
         return length
 
 
@@ -296,6 +347,10 @@ class KimiBlock(FramedBlock):
     def ahead(self) -> Generator[None, None, str]:
         """See `FramedBlock`."""
         return (yield from _tag_ahead(self.source, OUTER_TAGS))
+
+    def passes(self, text: str) -> Generator[None, None, bool]:
+        """See `FramedBlock`."""
+        return (yield from _read_tag(self.source, (text,))) != ""
 
     def begins(self) -> Generator[None, None, bool]:
         """See `FramedBlock`."""

@@ -282,6 +282,8 @@ class PairsCall(RawCall):
     def _again(self, tag: str) -> Reading:
         """Read `tag` where it is repeated, over white space: markup, as nothing else can stand there."""
         source = self.source
+        if not source.may_bring(tag):
+            return
         end = source.offset
         while (yield from source.space()) and (yield from source.either((tag,))):
             end = source.offset

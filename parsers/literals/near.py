@@ -113,7 +113,9 @@ class NearTags:
         begin += text.startswith("\n", begin)
         if not self._may_begin(text[begin : begin + _PREFIX]) or text.startswith(self._exact, begin):
             return 0, ""
-        undecided = any(tag.startswith(text[begin:]) for tag in self._exact)
+        if not ended and any(tag.startswith(text[begin:]) for tag in self._exact):
+            return None
+        undecided = False
         for tag in self._closers:
             found, open_ = tag.lengths(text, begin)
             undecided |= open_

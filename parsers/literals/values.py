@@ -126,14 +126,14 @@ class LiteralReader:
         writer.key(key)
         typed = writer.type_of(key)
         value = yield from (self.value() if typed is None else self._typed_value(key, typed))
-        if (yield from self.source.space()) not in (self.separator, closer):
+        if (self.source.ready() or (yield from self.source.space())) not in (self.separator, closer):
             raise Fault(Reason.SYNTAX)
         writer.argument(key, value, self.written)
 
     def _typed_value(self, key: str, kind: str) -> Generator[None, None, Any]:
         """One value, in its declared type where only that can tell; written only when that is decided."""
         writer = self.writer
-        char = yield from self.source.space()
+        char = self.source.ready() or (yield from self.source.space())
         # Only a bare number can become a string, and only a string anything else.
         if char not in (_NUMBER_STARTS if kind == "string" else self.string_starts):
             return (yield from self.value())

@@ -51,7 +51,7 @@ ALIASES = {
     "hunyuan": "hunyuan-a13b apriel jamba minimax-m1", "phi4-mini": "phi4", "command-r7b": "command-a",
     "ernie": "ernie4.5", "nemotron-nano-v2": "nemotron-json", "gigachat3": "gigachat3.1",
     "llama3-json": "llama3.1 llama3.3", "json": "xlam", "qwen3-coder": "qwen3.5 nemotron3 step3.5",
-    "functionary": "functionary3.1", "gigachat35": "gigachat3.5", "glm45": "glm46", "glm47": "laguna poolside",
+    "functionary": "functionary3.1", "functionary32": "functionary3.2", "gigachat35": "gigachat3.5", "glm45": "glm46", "glm47": "laguna poolside",
     "longcat": "longcat-flash", "k2-horizon": "ifm", "solar-open2": "solar2",
     "mistral": "ministral devstral magistral", "deepseek-v3": "deepseek-r1", "solar-open": "solar",
     "harmony": "gpt-oss", "muse": "muse-glimmer atem onyx", "inkling": "tml",

@@ -42,6 +42,7 @@ PROPERTIES = {
     "old": {"type": "string", "nullable": True},
     "loose": {"type": "float"},
     "union": {"type": "number|null"},
+    "strange": {"type": "colour"},
     "referred": {"$ref": "#/$defs/x"},
     "any": True,
 }
@@ -68,7 +69,8 @@ def reasons(fits: object) -> list[tuple[str, str]]:
         {"unit": None, "one": 1.0, "maybe": None, "old": None},
         {"either": 3, "where": {"x": 1, "tags": []}, "points": [{"x": 0.5}]},
         {"either": {"x": 1}, "counts": {"a": 1}, "tuple": [1, "a"]},
-        {"loose": "1.5", "union": "x", "referred": [], "any": {}},  # what is not known is no reason
+        {"loose": 1.5, "union": None},
+        {"strange": 3, "referred": [], "any": {}},  # what is not known is no reason
     ],
 )
 def test_what_fits(arguments):
@@ -87,6 +89,8 @@ def test_what_fits(arguments):
         ({"unit": "K"}, [("wrong_type", "/unit")]),
         ({"unit": True}, [("wrong_type", "/unit")]),  # which is 1 in Python
         ({"one": 2}, [("wrong_type", "/one")]),
+        ({"loose": "1.5"}, [("wrong_type", "/loose")]),
+        ({"union": "x"}, [("wrong_type", "/union")]),
         ({"either": "x"}, [("wrong_type", "/either")]),
         ({"either": {"x": "y"}}, [("wrong_type", "/either")]),
         ({"where": {"tags": ["a", 1]}}, [("missing_required", "/where/x"), ("wrong_type", "/where/tags/1")]),

@@ -37,18 +37,18 @@ class PythonicCall(LiteralCall):
         """Read name, parenthesis and arguments."""
         source = self.source
         name = yield from source.run(NAME)
-        if (yield from source.space()) != "(" or not name:
+        if (source.ready() or (yield from source.space())) != "(" or not name:
             raise Fault(Reason.NOT_A_CALL)
         source.pos += 1
         self._opened = True
         self.start(name)
         self.writer.write("{")
-        while (char := (yield from source.space())) != ")":
+        while (char := source.ready() or (yield from source.space())) != ")":
             if char == "*":
                 yield from self._unpack()
             else:
                 yield from self._argument()
-            if (yield from source.space()) == ",":
+            if (source.ready() or (yield from source.space())) == ",":
                 source.pos += 1
         source.pos += 1
 
@@ -59,7 +59,7 @@ class PythonicCall(LiteralCall):
     def _argument(self) -> Reading:
         source = self.source
         key = yield from self._parameter()
-        if (yield from source.space()) in (",", ")"):
+        if (source.ready() or (yield from source.space())) in (",", ")"):
             raise Fault(Reason.MISSING_VALUE)
         yield from self.values.argument(key, ")")
 
@@ -70,7 +70,7 @@ class PythonicCall(LiteralCall):
         quote = yield from source.char()
         quoted = quote in QUOTES
         name = yield from (self._quoted_parameter(quote) if quoted else source.run(PARAMETER))
-        follower = yield from source.space()
+        follower = source.ready() or (yield from source.space())
         if name and follower == "=":
             source.pos += 1
             if (yield from source.char()) != "=":
@@ -108,14 +108,14 @@ class PythonicCall(LiteralCall):
     def follows(self, inner: bool) -> Generator[None, None, bool]:
         """Behind an argument: the next one, or the end of the call and what fits behind that."""
         source = self.source
-        char = yield from source.space()
+        char = source.ready() or (yield from source.space())
         if char == ")":
             source.pos += 1
             return (yield from self._follows_call(inner, "("))
         if char != ",":
             return not char
         source.pos += 1
-        char = yield from source.space()
+        char = source.ready() or (yield from source.space())
         if char in ("", ")"):
             return True
         if char == "*":
@@ -123,5 +123,5 @@ class PythonicCall(LiteralCall):
             return (yield from source.char()) in ("", "*")
         quoted = char in QUOTES
         name = yield from (self._quoted_parameter(char) if quoted else source.run(PARAMETER))
-        follower = yield from source.space()
+        follower = source.ready() or (yield from source.space())
         return not follower or (name != "" and follower == "=")

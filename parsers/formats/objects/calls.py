@@ -6,7 +6,9 @@ mix them in. Without an object of arguments it is no call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Generator, Mapping
+from functools import cache
 from types import MappingProxyType
 
 from parsers.dialect import Context
@@ -24,6 +26,17 @@ from parsers.literals.values import Frame, JsonReader, LiteralReader, StrictJson
 ARGUMENTS = ("arguments", "parameters")
 ABOUT_A_CALL = frozenset({"type", "id", "index", "tool_call_id", "call_id"})
 """Members that APIs write beside a name and its arguments."""
+
+
+@cache
+def _plain_key(starts: str) -> re.Pattern[str]:
+    """A key in which nothing has a meaning, and its colon, or as much of them as has arrived.
+
+    `starts`: the characters with which markers may begin.
+    """
+    space = r"[ \t\r\n\f\v]*"
+    body = rf'([^"\\\ud800-\udfff{re.escape(starts)}]{{1,40}})'
+    return re.compile(rf'"(?:{body}(?:"{space}(?:(:)|\Z)|\Z)|\Z)')
 
 
 class JsonCall(LiteralCall):
@@ -92,29 +105,46 @@ class JsonCall(LiteralCall):
     def member(self, frame: Frame) -> Generator[None, None, str | None]:
         """The next key and its colon; None when the object was closed instead."""
         source = self.source
-        char = yield from source.space()
+        char = source.ready() or (yield from source.space())
         if char == "}":
             source.pos += 1
             self.values.frames.pop()
             return None
         if char not in QUOTES:
             raise Fault(Reason.SYNTAX)
+        if key := (yield from self._plain_key()):
+            frame.key = key
+            return key
         place = self.writer.hold()
         key = yield from self.values.value()
         self.writer.settle(place, "")
-        if (yield from source.space()) != ":":
+        if (source.ready() or (yield from source.space())) != ":":
             raise Fault(Reason.SYNTAX)
         source.pos += 1
         assert isinstance(key, str)
         frame.key = key
         return key
 
+    def _plain_key(self) -> Generator[None, None, str]:
+        """Read a key and its colon in one step; "" where the key is long, or has to be looked at closely."""
+        source = self.source
+        pattern = _plain_key(source.starts)
+        while (found := pattern.match(source.text, source.pos)) and not found[2] and not source.ended:
+            yield
+        if not found or not found[2]:
+            return ""
+        source.pos = found.end()
+        self.values.word = None
+        return found[1]
+
     def ended(self, frame: Frame) -> Reading:
         """A member is complete when the object goes on or ends behind it."""
-        char = yield from self.source.space()
+        source = self.source
+        char = source.ready() or (yield from source.space())
         if char == ",":
-            self.source.pos += 1
-            self.values.no_json((yield from self.source.space()) == "}")
+            source.pos += 1
+            if (source.ready() or (yield from source.space())) == "}":
+                self.values.no_json()
         elif char != "}":
             raise Fault(Reason.SYNTAX)
         frame.key = None
@@ -147,7 +177,7 @@ class JsonCall(LiteralCall):
             raise Fault(Reason.NOT_A_CALL)
         if self.writer.name is None:
             self._place = self.writer.hold()
-        if (yield from self.source.space()) != "{":
+        if (self.source.ready() or (yield from self.source.space())) != "{":
             yield from self.other_arguments()
             self.complete = True
             return

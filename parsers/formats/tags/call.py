@@ -155,7 +155,7 @@ class TagCall(RawCall):
         outer = (self._block.open, self._block.close)
         openers = (shape.call if opener.startswith(shape.call) else opener for opener in dialect.openers)
         special = (*dialect.ends, *openers, self._block.close)
-        self._special, self._markers = special, dialect.markers
+        self._ends = _ends_of(shape, self._block.close, special, dialect.markers)
         self._is_verbatim = False
         aliases = (*shape.alias(shape.parameter), *shape.alias(shape.call))
         opening = (shape.parameter, shape.call, *aliases)
@@ -254,8 +254,7 @@ class TagCall(RawCall):
         self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
         # Behind a tag with a line end of its own, the other line ends are text.
         opened = yield from source.either(shape.around)
-        around = shape.around if opened == _CRLF else shape.around[-1:]
-        ends, verbatim_ends = _ends_of(shape, self._block.close, self._special, self._markers, around)
+        ends, verbatim_ends = self._ends[opened == _CRLF]
         self._is_verbatim = (yield from source.either((shape.verbatim or ())[:1])) != ""
         if self._is_verbatim:
             yield from self.read_raw(self._argument, verbatim_ends, STRING if kinds is None else kinds)
@@ -422,16 +421,18 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
 
 @cache
 def _ends_of(
-    shape: Shape, close: str, special: tuple[str, ...], markers: tuple[str, ...], around: tuple[str, ...]
-) -> tuple[Ends, Ends]:
-    """What may end a value, and what ends one that is verbatim. `around`: the line ends at its ends."""
-    lines = around or ("\n",)
-    early = {close: around, shape.call: (), shape.call_end: lines, shape.parameter: lines}
+    shape: Shape, close: str, special: tuple[str, ...], markers: tuple[str, ...]
+) -> tuple[tuple[Ends, Ends], ...]:
+    """What may end a value, and what ends one that is verbatim; the same behind a tag that ends in `\r\n`."""
     quote = "" if shape.verbatim is None else shape.verbatim[1]
     verbatim: dict[str, tuple[str, ...]] = {
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
     }
-    misplaced = {marker: around for marker in markers if not marker.startswith(shape.tags)}
-    return Ends(early | {shape.parameter_end: around}, special, shape.near, misplaced), Ends(
-        verbatim, special
-    )
+    ends = []
+    for around in (shape.around[-1:], shape.around):
+        lines = around or ("\n",)
+        early = {close: around, shape.call: (), shape.call_end: lines, shape.parameter: lines}
+        misplaced = {marker: around for marker in markers if not marker.startswith(shape.tags)}
+        tags = early | {shape.parameter_end: around}
+        ends.append((Ends(tags, special, shape.near, misplaced), Ends(verbatim, special)))
+    return tuple(ends)
