@@ -6,24 +6,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING
 
 from localagent.chat_model import ChatModel, Conversation, as_conversation
-from localagent.control import TurnOptions
 from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import CancelFlag, Host
+from localagent.hosts.protocol import Host
 from localagent.hosts.remote.address import Address, is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
-from localagent.turn import TurnEvent, arun_turn, run_turn
+from localagent.turn import LocalTurn, TurnEvent, TurnInput
 from localagent.wording import quoted
 from parsers import Dialect
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from localagent.hosts.prefix import SnapshotFolder
     from localagent.remote import RemoteModel
     from localagent.store import Progress
-
-T = TypeVar("T")
 
 __all__ = ["Conversation", "Model", "as_conversation", "load", "locate"]
 
@@ -63,67 +60,40 @@ class Model(ChatModel):
         self.name = name or host.name
         self.prices = prices
 
-    def stream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> Generator[TurnEvent, None, None]:
-        """Run one turn: parser events as they arrive, then Done with the whole message.
+    def _run(self, given: TurnInput) -> Generator[TurnEvent, None, None]:
+        turn = LocalTurn(self.host, self.dialect, given)
+        yield from turn.warnings
+        generation = self.host.generate(turn.prompt, given.sampling, given.cancel, turn.guide)
+        try:
+            for step in generation.steps():
+                yield from turn.feed(step)
+            yield from turn.close(generation.finish)
+        except (Exception, KeyboardInterrupt) as error:
+            yield from turn.broken(error)
+            raise
+        finally:
+            generation.close()
 
-        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them. Parts
-        that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
-        Setting `cancel` ends generation at the next token, and the turn still ends in Done; closing the
-        iterator ends it without. `options`: of `Sampling`, in place of the model's own, and of `Control`.
+    async def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+        """The request is rendered in a thread, but none waits while the model generates."""
+        import asyncio  # here, so that programs without an event loop do not load it
 
-        Turns overlap: any number of threads, tasks and agents may use one model, and what one gets does not
-        depend on the others. As many turns run as the host has lanes and memory for; the others wait, first
-        come, first served, and prompts are read one after the other. With `progress`, `Queued` events tell
-        the place of a turn that waits, and `Prefilled` events how much of its prompt has been read.
-
-        Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
-        """
-        return self._run(run_turn, messages, system, tools, cancel, progress, options)
-
-    def astream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """As `stream`, on an event loop, which it never blocks. A turn holds no thread while it generates.
-
-        `cancel` may be an `asyncio.Event`, and the turn then ends in Done as usual. Cancelling the task, a
-        timeout, `aclose` or the end of the loop cancel the generation and free its lane, and no Done comes.
-        A loop that is left with `break` leaves the iterator to the garbage collector: close it, best with
-        `contextlib.aclosing`, to free the lane at once.
-        """
-        return self._run(arun_turn, messages, system, tools, cancel, progress, options)
-
-    def _run(
-        self,
-        driver: Callable[..., T],
-        messages: Conversation,
-        system: str | None,
-        tools: Sequence[ToolSchema] | None,
-        cancel: CancelFlag | None,
-        progress: bool,
-        options: TurnOptions,
-    ) -> T:
-        """What `driver` makes of the request. What is wrong with its arguments is raised here and now."""
-        conversation = as_conversation(messages, system)
-        sampling, control = self.turn_options(options)
-        control.check_tools(tools)
-        names = self.name, progress, self.prices
-        return driver(self.host, self.dialect, conversation, tools, sampling, cancel, *names, control)
+        turn = await asyncio.to_thread(LocalTurn, self.host, self.dialect, given)
+        for warning in turn.warnings:
+            yield warning
+        generation = self.host.generate(turn.prompt, given.sampling, given.cancel, turn.guide)
+        # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
+        async with aclosing(generation.asteps()) as steps:
+            try:
+                async for step in steps:
+                    for event in turn.feed(step):
+                        yield event
+                for event in turn.close(generation.finish):
+                    yield event
+            except (Exception, KeyboardInterrupt) as error:
+                for event in turn.broken(error):
+                    yield event
+                raise
 
     def render(
         self,
@@ -135,29 +105,10 @@ class Model(ChatModel):
         thinking: Thinking = None,
         thinking_budget: int | None = None,
     ) -> Prompt:
-        """The prompt that `stream` would send: its text and its ids. The model itself does not run.
-
-        A long conversation takes time to render. With `limit`, this may stop early and raise ContextOverflow
-        once there are more tokens than that. Raises UsageError, TemplateFailed.
-        """
+        """As `ChatModel.render`. Raises UsageError, TemplateFailed, ContextOverflow."""
         request = request_for(self.host, as_conversation(messages, system), self.name)
         plan = thinking_for(self.host, self.dialect, request, tools, thinking, thinking_budget)
         return render_turn(self.host, self.dialect, request, tools, limit, plan.switch, self.name)
-
-    def count_tokens(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        limit: int | None = None,
-        thinking: Thinking = None,
-        thinking_budget: int | None = None,
-    ) -> int:
-        """The number of prompt tokens that `stream` would send. Arguments and errors as for `render`."""
-        most = math.inf if limit is None else limit
-        told: dict[str, Any] = {"thinking": thinking, "thinking_budget": thinking_budget}
-        return len(self.render(messages, system=system, tools=tools, limit=most, **told).ids)
 
     def scoped(self, scope: str) -> Model:
         """The same model for users whose evaluated prompts nobody else is to reuse; "" is everybody.
