@@ -1,6 +1,6 @@
 """Loading a model, and running turns with it.
 
-`load` finds the weights, the engine and the dialect that the model writes; `Model` runs turns.
+`load` finds the weights or the server, the engine and the dialect that the model writes; `Model` runs turns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localagent.chat_model import ChatModel, Conversation, as_conversation
-from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
+from localagent.detection import asked_dialect, declared_in, detect_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host
@@ -28,12 +28,13 @@ from parsers import Dialect
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
-    from localagent.hosts.host import EngineHost, Reuse
+    from localagent.hosts.host import EngineHost
     from localagent.hosts.prefix import SnapshotFolder
+    from localagent.hosts.remote.host import RemoteHost
     from localagent.remote import RemoteModel
     from localagent.store import Progress
 
-__all__ = ["Conversation", "Model", "as_conversation", "load", "locate"]
+__all__ = ["Conversation", "Model", "as_conversation", "load", "load_served", "load_weights", "locate"]
 
 
 class Model(ChatModel):
@@ -170,96 +171,106 @@ def load(
     NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError; of a server also
     ServerUnreachable, ServerRefused and StreamBroken.
     """
-    if isinstance(model, str) and is_address(model):
-        here = {
-            "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
-            "snapshots": snapshots or None,
-        }  # fmt: skip
-        address = read_address(model)
-        if address.kind == "openai":
-            return _parsed_elsewhere(address, {**here, "dialect": dialect, "tokenizer": tokenizer}, context)
-        return _on_server(model, dialect, context, tokenizer, here)
-    if tokenizer is not None:
-        raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
+    if not (isinstance(model, str) and is_address(model)):
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
+        return load_weights(
+            model, backend=backend, dialect=dialect, context=context, threads=threads, offline=offline,
+            progress=progress, prefix_cache=prefix_cache, snapshots=snapshots, lanes=lanes,
+        )  # fmt: skip
+    here = {
+        "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
+        "snapshots": snapshots or None,
+    }  # fmt: skip
+    address = read_address(model)
+    if address.kind != "openai":
+        _leave_out(here, f"is an option of models on this machine: leave it out for {quoted(model)}")
+        return load_served(address, dialect, context, tokenizer)
+    from localagent.remote import RemoteModel
+
+    why = f"means nothing to {address.url}, which renders and parses itself: leave it out"
+    _leave_out({**here, "dialect": dialect, "tokenizer": tokenizer}, why)
+    return RemoteModel.open(address.url, address.model, context=context)
+
+
+def _leave_out(options: Mapping[str, object], why: str) -> None:
+    if given := next((name for name, value in options.items() if value is not None), None):
+        raise UsageError(f"{given} {why}")
+
+
+def load_served(
+    address: Address, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None = None
+) -> Model:
+    """As `load`, for a model on a server that draws tokens, which is any kind but `openai`."""
+    from localagent.hosts.remote.opening import open_host
+
+    named = asked_dialect(dialect)
+    host = open_host(address, tokenizer=tokenizer, context=context)
+    return Model(host, _dialect_of(host, named, host.name))
+
+
+def load_weights(
+    model: str | Path | None = None,
+    *,
+    backend: Backend | None = None,
+    dialect: str | Path | None = None,
+    context: int | None = None,
+    threads: int | None = None,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+    prefix_cache: int | None = None,
+    snapshots: bool | Path | SnapshotFolder = False,
+    lanes: int | None = None,
+) -> Model:
+    """As `load`, for a model on this machine."""
     from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
     from localagent.hosts.memory import check_lanes
     from localagent.store import WeightStore
 
     check_lanes(lanes)
-    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    found, engine = locate(model, backend, offline=offline)
-    spec = None if isinstance(found, Path) else found
-    if dialect is None and spec is not None and spec.dialect != AUTO:
-        named = find_dialect(spec.dialect)
+    entry, engine = locate(model, backend, offline=offline)
+    spec = None if isinstance(entry, Path) else entry
+    named = asked_dialect(spec.dialect if dialect is None and spec is not None else dialect)
     require_engine(engine)  # in a child first: a crash in this process would end it without a word
-    path = found if isinstance(found, Path) else WeightStore().pull(found, engine, progress, offline=offline)
+    path = entry if isinstance(entry, Path) else WeightStore().pull(entry, engine, progress, offline=offline)
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
         raise UsageError(f"prefix_cache is {prefix_cache!r}: it must be bytes, 0 or more")
-    called = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
-    host = _open(engine, path, context, threads, lanes, Reuse(budget, _folder(snapshots)), called)
-    try:
-        if named is not None:
-            require_markers(named, host.special_tokens, called, host.template_source)
-        chosen = named or detect_dialect(
-            host.special_tokens, host.architecture, host.template_source, declared_in(path)
-        )
-        if spec is None:
-            return Model(host, chosen)
-        return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
-    except BaseException:
-        host.close()
-        raise
-
-
-def _parsed_elsewhere(address: Address, here: Mapping[str, object], context: int | None) -> RemoteModel:
-    """`here`: options that mean nothing there."""
-    from localagent.remote import RemoteModel
-
-    if given := next((name for name, value in here.items() if value is not None), None):
-        raise UsageError(
-            f"{given} means nothing to {address.url}, which renders and parses itself: leave it out"
-        )
-    return RemoteModel.open(address.url, address.model, context=context)
-
-
-def _on_server(
-    model: str, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None,
-    here: Mapping[str, object],
-) -> Model:  # fmt: skip
-    """`here`: options that are for models on this machine."""
-    from localagent.hosts.remote.opening import open_host
-
-    if given := next((name for name, value in here.items() if value is not None), None):
-        raise UsageError(f"{given} is an option of models on this machine: leave it out for {quoted(model)}")
-    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    host = open_host(read_address(model), tokenizer=tokenizer, context=context)
-    if named is not None:
-        require_markers(named, host.special_tokens, host.name, host.template_source)
-    return Model(
-        host, named or detect_dialect(host.special_tokens, host.architecture, host.template_source, None)
-    )
-
-
-def _open(
-    engine: Backend,
-    path: Path,
-    context: int | None,
-    threads: int | None,
-    lanes: int | None,
-    reuse: Reuse,
-    called: str,
-) -> EngineHost:
+    name = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
+    reuse = Reuse(budget, _folder(snapshots))
+    host: EngineHost
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 
         if threads is not None:
             raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=called)
-    from localagent.hosts.llamacpp import LlamaCppHost
+        host = MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=name)
+    else:
+        from localagent.hosts.llamacpp import LlamaCppHost
 
-    return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=called)
+        host = LlamaCppHost.load(
+            path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=name
+        )
+    try:
+        written = _dialect_of(host, named, name, path)
+        if spec is None:
+            return Model(host, written)
+        return Model(host, written, spec.sampling.to_sampling(), spec.name, spec.prices)
+    except BaseException:
+        host.close()
+        raise
+
+
+def _dialect_of(
+    host: EngineHost | RemoteHost, named: Dialect | None, name: str, path: Path | None = None
+) -> Dialect:
+    """`named`, which the model called `name` must be able to write; without it, what the weights tell."""
+    if named is not None:
+        require_markers(named, host.special_tokens, name, host.template_source)
+        return named
+    declared = None if path is None else declared_in(path)
+    return detect_dialect(host.special_tokens, host.architecture, host.template_source, declared)
 
 
 def _folder(snapshots: bool | Path | SnapshotFolder | None) -> SnapshotFolder | None:

@@ -5,12 +5,13 @@ model's weights, `guess_dialect` from an output alone, `nearest_dialect` from on
 """
 
 from localagent.detection.detecting import declared_in, detect_dialect
-from localagent.detection.finding import AUTO, find_declared, find_dialect, require_markers
+from localagent.detection.finding import AUTO, asked_dialect, find_declared, find_dialect, require_markers
 from localagent.detection.guessing import guess_dialect, nearest_dialect
 from localagent.prompt.thinking import opens_reasoning
 
 __all__ = [
     "AUTO",
+    "asked_dialect",
     "declared_in",
     "detect_dialect",
     "find_declared",
