@@ -1,7 +1,8 @@
 """Which parser dialect reads a model's output.
 
-`find_dialect` finds it by name or file, `find_declared` in what a model declares, `detect_dialect` from a
-model's weights, `guess_dialect` from an output alone, `nearest_dialect` from one with faults.
+`find_dialect` finds it by name or file, and so does `asked_dialect`, where one is named; `find_declared` in
+what a model declares, `detect_dialect` from a model's weights, `guess_dialect` from an output alone,
+`nearest_dialect` from one with faults.
 """
 
 from localagent.detection.detecting import declared_in, detect_dialect
