@@ -23,7 +23,7 @@ from localagent.messages import AssistantMessage, BaseMessage, Message, Prices, 
 from localagent.prompt.rendering import ToolSchema
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
-from localagent.turn import Done, TurnEvent
+from localagent.turn import Done, TurnEvent, TurnInput
 from localagent.wire import openai
 
 Conversation = str | Message | Mapping[str, Any] | Sequence[Message | Mapping[str, Any]]
@@ -67,7 +67,6 @@ class ChatModel(ABC):
         """How many turns run at once; the others wait."""
         return self.host.lanes
 
-    @abstractmethod
     def stream(
         self,
         messages: Conversation,
@@ -80,14 +79,24 @@ class ChatModel(ABC):
     ) -> Generator[TurnEvent, None, None]:
         """Run one turn: parser events as they arrive, then Done with the whole message.
 
-        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them.
-        Setting `cancel` ends the turn early, and it still ends in Done; closing the iterator ends it without.
-        `progress`: also tell what happens before the first token, as far as that is known. `options`: of
-        `Sampling`, in place of the model's own, and of `Control`. What is wrong with the arguments is raised
-        here and now, all else by the iterator.
-        """
+        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them. Parts
+        that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
+        Setting `cancel` ends the turn at the next token, and it still ends in Done; closing the iterator
+        ends it without. `options`: of `Sampling`, in place of the model's own, and of `Control`. What is
+        wrong with the arguments is raised here and now, all else by the iterator; a turn that breaks off
+        midway yields BrokenOff first.
 
-    @abstractmethod
+        Turns overlap: any number of threads, tasks and agents may use one model, and what one gets does not
+        depend on the others. As many turns run as the host has lanes and memory for; the others wait, first
+        come, first served, and prompts are read one after the other. With `progress`, as far as it is known,
+        `Queued` events tell the place of a turn that waits, `Prefilled` events how much of its prompt has
+        been read, and `Scored` events the log-probabilities of each token, where `logprobs` asks for them.
+
+        Raises UsageError, ContextOverflow, GrammarMissing, TemplateFailed, EngineFailed, ConstraintFailed; of
+        a server also UnknownModel, ServerUnreachable, ServerRefused, StreamBroken.
+        """
+        return self._run(self._input(messages, system, tools, cancel, progress, options))
+
     def astream(
         self,
         messages: Conversation,
@@ -98,7 +107,47 @@ class ChatModel(ABC):
         progress: bool = False,
         **options: Unpack[TurnOptions],
     ) -> AsyncGenerator[TurnEvent, None]:
-        """As `stream`, on an event loop, which it never blocks. `cancel` may be an `asyncio.Event`."""
+        """As `stream`, on an event loop, which it never blocks. A turn on this machine holds no thread while
+        it generates.
+
+        `cancel` may be an `asyncio.Event`, and the turn then ends in Done as usual. Cancelling the task, a
+        timeout, `aclose` or the end of the loop cancel the generation and free its lane, or its connection,
+        and no Done comes. A loop that is left with `break` leaves the iterator to the garbage collector:
+        close it, best with `contextlib.aclosing`, to free the lane at once.
+        """
+        return self._arun(self._input(messages, system, tools, cancel, progress, options))
+
+    @abstractmethod
+    def _run(self, given: TurnInput) -> Generator[TurnEvent, None, None]:
+        """The events of `stream`."""
+
+    @abstractmethod
+    def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+        """The events of `astream`."""
+
+    def _input(
+        self,
+        messages: Conversation,
+        system: str | None,
+        tools: Sequence[ToolSchema] | None,
+        cancel: CancelFlag | None,
+        progress: bool,
+        options: TurnOptions,
+    ) -> TurnInput:
+        conversation = as_conversation(messages, system)
+        sampling, control = self.turn_options(options)
+        control.check_tools(tools)
+        return TurnInput(
+            messages=conversation,
+            tools=tools,
+            sampling=sampling,
+            control=control,
+            options=options,
+            cancel=cancel,
+            progress=progress,
+            name=self.name,
+            prices=self.prices,
+        )
 
     def respond(
         self,
@@ -143,10 +192,10 @@ class ChatModel(ABC):
     ) -> Prompt:
         """The prompt that `stream` would send: its text and its ids. The model itself does not run.
 
-        With `limit`, this may stop early and raise ContextOverflow once there are more tokens than that.
+        A long conversation takes time to render. With `limit`, this may stop early and raise ContextOverflow
+        once there are more tokens than that.
         """
 
-    @abstractmethod
     def count_tokens(
         self,
         messages: Conversation,
@@ -157,7 +206,16 @@ class ChatModel(ABC):
         thinking: Thinking = None,
         thinking_budget: int | None = None,
     ) -> int:
-        """The number of prompt tokens that `stream` would send."""
+        """The number of prompt tokens that `stream` would send. Arguments and errors as for `render`."""
+        prompt = self.render(
+            messages,
+            system=system,
+            tools=tools,
+            limit=math.inf if limit is None else limit,
+            thinking=thinking,
+            thinking_budget=thinking_budget,
+        )
+        return len(prompt.ids)
 
     def turn_options(self, options: TurnOptions) -> tuple[Sampling, Control]:
         """The options of a turn: the model's default sampling with some replaced, and the control.

@@ -1,42 +1,40 @@
 """Loading a model, and running turns with it.
 
-`load` finds the weights, the engine and the dialect that the model writes; `Model` runs turns.
+`load` finds the weights or the server, the engine and the dialect that the model writes; `Model` runs turns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING
 
 from localagent.chat_model import ChatModel, Conversation, as_conversation
-from localagent.control import TurnOptions
-from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect, require_markers
+from localagent.detection import asked_dialect, declared_in, detect_dialect, require_markers
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.protocol import CancelFlag, Host
+from localagent.hosts.protocol import Host
 from localagent.hosts.remote.address import Address, is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
-from localagent.turn import TurnEvent, arun_turn, run_turn
+from localagent.turn import LocalTurn, TurnEvent, TurnInput
 from localagent.wording import quoted
 from parsers import Dialect
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
-    from localagent.hosts.host import EngineHost, Reuse
+    from localagent.hosts.host import EngineHost
     from localagent.hosts.prefix import SnapshotFolder
+    from localagent.hosts.remote.host import RemoteHost
     from localagent.remote import RemoteModel
     from localagent.store import Progress
 
-T = TypeVar("T")
-
-__all__ = ["Conversation", "Model", "as_conversation", "load", "locate"]
+__all__ = ["Conversation", "Model", "as_conversation", "load", "load_served", "load_weights", "locate"]
 
 
 class Model(ChatModel):
@@ -63,67 +61,40 @@ class Model(ChatModel):
         self.name = name or host.name
         self.prices = prices
 
-    def stream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> Generator[TurnEvent, None, None]:
-        """Run one turn: parser events as they arrive, then Done with the whole message.
+    def _run(self, given: TurnInput) -> Generator[TurnEvent, None, None]:
+        turn = LocalTurn(self.host, self.dialect, given)
+        yield from turn.warnings
+        generation = self.host.generate(turn.prompt, given.sampling, given.cancel, turn.guide)
+        try:
+            for step in generation.steps():
+                yield from turn.feed(step)
+            yield from turn.close(generation.finish)
+        except (Exception, KeyboardInterrupt) as error:
+            yield from turn.broken(error)
+            raise
+        finally:
+            generation.close()
 
-        `messages`: a conversation, or the user's words. `system`: instructions placed in front of them. Parts
-        that the model cannot take, such as an image, are left out, and a RequestWarning says so first.
-        Setting `cancel` ends generation at the next token, and the turn still ends in Done; closing the
-        iterator ends it without. `options`: of `Sampling`, in place of the model's own, and of `Control`.
+    async def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+        """The request is rendered in a thread, but none waits while the model generates."""
+        import asyncio  # here, so that programs without an event loop do not load it
 
-        Turns overlap: any number of threads, tasks and agents may use one model, and what one gets does not
-        depend on the others. As many turns run as the host has lanes and memory for; the others wait, first
-        come, first served, and prompts are read one after the other. With `progress`, `Queued` events tell
-        the place of a turn that waits, and `Prefilled` events how much of its prompt has been read.
-
-        Raises UsageError, ContextOverflow, TemplateFailed, EngineFailed.
-        """
-        return self._run(run_turn, messages, system, tools, cancel, progress, options)
-
-    def astream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """As `stream`, on an event loop, which it never blocks. A turn holds no thread while it generates.
-
-        `cancel` may be an `asyncio.Event`, and the turn then ends in Done as usual. Cancelling the task, a
-        timeout, `aclose` or the end of the loop cancel the generation and free its lane, and no Done comes.
-        A loop that is left with `break` leaves the iterator to the garbage collector: close it, best with
-        `contextlib.aclosing`, to free the lane at once.
-        """
-        return self._run(arun_turn, messages, system, tools, cancel, progress, options)
-
-    def _run(
-        self,
-        driver: Callable[..., T],
-        messages: Conversation,
-        system: str | None,
-        tools: Sequence[ToolSchema] | None,
-        cancel: CancelFlag | None,
-        progress: bool,
-        options: TurnOptions,
-    ) -> T:
-        """What `driver` makes of the request. What is wrong with its arguments is raised here and now."""
-        conversation = as_conversation(messages, system)
-        sampling, control = self.turn_options(options)
-        control.check_tools(tools)
-        names = self.name, progress, self.prices
-        return driver(self.host, self.dialect, conversation, tools, sampling, cancel, *names, control)
+        turn = await asyncio.to_thread(LocalTurn, self.host, self.dialect, given)
+        for warning in turn.warnings:
+            yield warning
+        generation = self.host.generate(turn.prompt, given.sampling, given.cancel, turn.guide)
+        # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
+        async with aclosing(generation.asteps()) as steps:
+            try:
+                async for step in steps:
+                    for event in turn.feed(step):
+                        yield event
+                for event in turn.close(generation.finish):
+                    yield event
+            except (Exception, KeyboardInterrupt) as error:
+                for event in turn.broken(error):
+                    yield event
+                raise
 
     def render(
         self,
@@ -135,29 +106,10 @@ class Model(ChatModel):
         thinking: Thinking = None,
         thinking_budget: int | None = None,
     ) -> Prompt:
-        """The prompt that `stream` would send: its text and its ids. The model itself does not run.
-
-        A long conversation takes time to render. With `limit`, this may stop early and raise ContextOverflow
-        once there are more tokens than that. Raises UsageError, TemplateFailed.
-        """
+        """As `ChatModel.render`. Raises UsageError, TemplateFailed, ContextOverflow."""
         request = request_for(self.host, as_conversation(messages, system), self.name)
         plan = thinking_for(self.host, self.dialect, request, tools, thinking, thinking_budget)
         return render_turn(self.host, self.dialect, request, tools, limit, plan.switch, self.name)
-
-    def count_tokens(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        limit: int | None = None,
-        thinking: Thinking = None,
-        thinking_budget: int | None = None,
-    ) -> int:
-        """The number of prompt tokens that `stream` would send. Arguments and errors as for `render`."""
-        most = math.inf if limit is None else limit
-        told: dict[str, Any] = {"thinking": thinking, "thinking_budget": thinking_budget}
-        return len(self.render(messages, system=system, tools=tools, limit=most, **told).ids)
 
     def scoped(self, scope: str) -> Model:
         """The same model for users whose evaluated prompts nobody else is to reuse; "" is everybody.
@@ -219,96 +171,106 @@ def load(
     NotEnoughMemory, CannotBatch, EngineMissing, EngineBroken, UsageError; of a server also
     ServerUnreachable, ServerRefused and StreamBroken.
     """
-    if isinstance(model, str) and is_address(model):
-        here = {
-            "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
-            "snapshots": snapshots or None,
-        }  # fmt: skip
-        address = read_address(model)
-        if address.kind == "openai":
-            return _parsed_elsewhere(address, {**here, "dialect": dialect, "tokenizer": tokenizer}, context)
-        return _on_server(model, dialect, context, tokenizer, here)
-    if tokenizer is not None:
-        raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
+    if not (isinstance(model, str) and is_address(model)):
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a model on a server: weights on this machine have their own")
+        return load_weights(
+            model, backend=backend, dialect=dialect, context=context, threads=threads, offline=offline,
+            progress=progress, prefix_cache=prefix_cache, snapshots=snapshots, lanes=lanes,
+        )  # fmt: skip
+    here = {
+        "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
+        "snapshots": snapshots or None,
+    }  # fmt: skip
+    address = read_address(model)
+    if address.kind != "openai":
+        _leave_out(here, f"is an option of models on this machine: leave it out for {quoted(model)}")
+        return load_served(address, dialect, context, tokenizer)
+    from localagent.remote import RemoteModel
+
+    why = f"means nothing to {address.url}, which renders and parses itself: leave it out"
+    _leave_out({**here, "dialect": dialect, "tokenizer": tokenizer}, why)
+    return RemoteModel.open(address.url, address.model, context=context)
+
+
+def _leave_out(options: Mapping[str, object], why: str) -> None:
+    if given := next((name for name, value in options.items() if value is not None), None):
+        raise UsageError(f"{given} {why}")
+
+
+def load_served(
+    address: Address, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None = None
+) -> Model:
+    """As `load`, for a model on a server that draws tokens, which is any kind but `openai`."""
+    from localagent.hosts.remote.opening import open_host
+
+    named = asked_dialect(dialect)
+    host = open_host(address, tokenizer=tokenizer, context=context)
+    return Model(host, _dialect_of(host, named, host.name))
+
+
+def load_weights(
+    model: str | Path | None = None,
+    *,
+    backend: Backend | None = None,
+    dialect: str | Path | None = None,
+    context: int | None = None,
+    threads: int | None = None,
+    offline: bool | None = None,
+    progress: Progress | None = None,
+    prefix_cache: int | None = None,
+    snapshots: bool | Path | SnapshotFolder = False,
+    lanes: int | None = None,
+) -> Model:
+    """As `load`, for a model on this machine."""
     from localagent.engines.check import require_engine
     from localagent.hosts.host import Reuse
     from localagent.hosts.memory import check_lanes
     from localagent.store import WeightStore
 
     check_lanes(lanes)
-    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    found, engine = locate(model, backend, offline=offline)
-    spec = None if isinstance(found, Path) else found
-    if dialect is None and spec is not None and spec.dialect != AUTO:
-        named = find_dialect(spec.dialect)
+    entry, engine = locate(model, backend, offline=offline)
+    spec = None if isinstance(entry, Path) else entry
+    named = asked_dialect(spec.dialect if dialect is None and spec is not None else dialect)
     require_engine(engine)  # in a child first: a crash in this process would end it without a word
-    path = found if isinstance(found, Path) else WeightStore().pull(found, engine, progress, offline=offline)
+    path = entry if isinstance(entry, Path) else WeightStore().pull(entry, engine, progress, offline=offline)
     budget = DEFAULT_BUDGET if prefix_cache is None else prefix_cache
     if type(budget) is not int or budget < 0:
         raise UsageError(f"prefix_cache is {prefix_cache!r}: it must be bytes, 0 or more")
-    called = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
-    host = _open(engine, path, context, threads, lanes, Reuse(budget, _folder(snapshots)), called)
-    try:
-        if named is not None:
-            require_markers(named, host.special_tokens, called, host.template_source)
-        chosen = named or detect_dialect(
-            host.special_tokens, host.architecture, host.template_source, declared_in(path)
-        )
-        if spec is None:
-            return Model(host, chosen)
-        return Model(host, chosen, spec.sampling.to_sampling(), spec.name, spec.prices)
-    except BaseException:
-        host.close()
-        raise
-
-
-def _parsed_elsewhere(address: Address, here: Mapping[str, object], context: int | None) -> RemoteModel:
-    """`here`: options that mean nothing there."""
-    from localagent.remote import RemoteModel
-
-    if given := next((name for name, value in here.items() if value is not None), None):
-        raise UsageError(
-            f"{given} means nothing to {address.url}, which renders and parses itself: leave it out"
-        )
-    return RemoteModel.open(address.url, address.model, context=context)
-
-
-def _on_server(
-    model: str, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None,
-    here: Mapping[str, object],
-) -> Model:  # fmt: skip
-    """`here`: options that are for models on this machine."""
-    from localagent.hosts.remote.opening import open_host
-
-    if given := next((name for name, value in here.items() if value is not None), None):
-        raise UsageError(f"{given} is an option of models on this machine: leave it out for {quoted(model)}")
-    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
-    host = open_host(read_address(model), tokenizer=tokenizer, context=context)
-    if named is not None:
-        require_markers(named, host.special_tokens, host.name, host.template_source)
-    return Model(
-        host, named or detect_dialect(host.special_tokens, host.architecture, host.template_source, None)
-    )
-
-
-def _open(
-    engine: Backend,
-    path: Path,
-    context: int | None,
-    threads: int | None,
-    lanes: int | None,
-    reuse: Reuse,
-    called: str,
-) -> EngineHost:
+    name = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
+    reuse = Reuse(budget, _folder(snapshots))
+    host: EngineHost
     if engine == "mlx":
         from localagent.hosts.mlx.host import MlxHost
 
         if threads is not None:
             raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        return MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=called)
-    from localagent.hosts.llamacpp import LlamaCppHost
+        host = MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=name)
+    else:
+        from localagent.hosts.llamacpp import LlamaCppHost
 
-    return LlamaCppHost.load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=called)
+        host = LlamaCppHost.load(
+            path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=name
+        )
+    try:
+        written = _dialect_of(host, named, name, path)
+        if spec is None:
+            return Model(host, written)
+        return Model(host, written, spec.sampling.to_sampling(), spec.name, spec.prices)
+    except BaseException:
+        host.close()
+        raise
+
+
+def _dialect_of(
+    host: EngineHost | RemoteHost, named: Dialect | None, name: str, path: Path | None = None
+) -> Dialect:
+    """`named`, which the model called `name` must be able to write; without it, what the weights tell."""
+    if named is not None:
+        require_markers(named, host.special_tokens, name, host.template_source)
+        return named
+    declared = None if path is None else declared_in(path)
+    return detect_dialect(host.special_tokens, host.architecture, host.template_source, declared)
 
 
 def _folder(snapshots: bool | Path | SnapshotFolder | None) -> SnapshotFolder | None:

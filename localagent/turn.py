@@ -2,22 +2,21 @@
 
     messages + tools --render--> Prompt --generate--> Token --feed--> Event --collect--> AssistantMessage
 
-The command line, the server and the agent all consume this one stream of events. `Turn` makes it;
-`run_turn` and `arun_turn` drive that from a thread and on an event loop.
+The command line, the server and the agent all consume this one stream of events. `LocalTurn` makes it from
+a `TurnInput` and the steps of a generation; `Model` brings it those, in a thread or on an event loop.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, assert_never
 
-from localagent.control import Control
+from localagent.control import Control, TurnOptions
 from localagent.errors import UsageError
 from localagent.hosts.protocol import CancelFlag, Finish, Host, Logprobs, Prefilled, Queued, Step, Token
 from localagent.hosts.sampling import Sampling
@@ -85,106 +84,45 @@ class BrokenOff:
 TurnEvent = Event | RequestWarning | Queued | Prefilled | Scored | BrokenOff | Done
 
 
-def run_turn(
-    host: Host,
-    dialect: Dialect,
-    messages: Sequence[Message],
-    tools: Sequence[ToolSchema] | None = None,
-    sampling: Sampling | None = None,
-    cancel: CancelFlag | None = None,
-    name: str | None = None,
-    progress: bool = False,
-    prices: Prices | None = None,
-    control: Control | None = None,
-) -> Generator[TurnEvent, None, None]:
-    """Run one turn: warnings about the request, parser events as they arrive, then Done.
-
-    With `progress`, `Queued` and `Prefilled` events tell what happens before the first token, and `Scored`
-    events the log-probabilities of each, where `sampling` asks for them. Setting
-    `cancel` ends the generation at the next token, and the turn still ends in Done; closing the iterator ends
-    it without Done. `name`: the model's name in the message, by default the one in the weights. `prices`: for
-    the cost in its usage. `control`: what the turn is told beside the sampling. A turn that ends in calls has
-    the stop reason "tool_calls".
-
-    Raises UsageError, GrammarMissing, TemplateFailed, ContextOverflow, EngineFailed, ConstraintFailed; a turn
-    that breaks off midway yields BrokenOff first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnInput:
+    """All that a model is given for one turn: the arguments of `ChatModel.stream`, once they are checked, and
+    what the model adds to them.
     """
-    turn = Turn(host, dialect, messages, tools, name, progress, prices, control)
-    yield from turn.warnings
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
-    try:
-        for step in generation.steps():
-            yield from turn.feed(step)
-        yield from turn.close(generation.finish)
-    except (Exception, KeyboardInterrupt) as error:
-        yield from turn.broken(error)
-        raise
-    finally:
-        generation.close()
+
+    messages: Sequence[Message]
+    tools: Sequence[ToolSchema] | None
+    sampling: Sampling
+    """The model's own, with the turn's options in place of some."""
+    control: Control
+    options: TurnOptions
+    """Those that the turn itself was given, of both: a server is told no others."""
+    cancel: CancelFlag | None
+    progress: bool
+    """Whether `Queued`, `Prefilled` and `Scored` are among the events."""
+    name: str
+    """The model's, for its message, warnings and errors."""
+    prices: Prices | None
+    """For the cost in the usage."""
 
 
-async def arun_turn(
-    host: Host,
-    dialect: Dialect,
-    messages: Sequence[Message],
-    tools: Sequence[ToolSchema] | None = None,
-    sampling: Sampling | None = None,
-    cancel: CancelFlag | None = None,
-    name: str | None = None,
-    progress: bool = False,
-    prices: Prices | None = None,
-    control: Control | None = None,
-) -> AsyncGenerator[TurnEvent, None]:
-    """As `run_turn`, on an event loop, which is never blocked: the request is rendered in a thread, but none
-    waits while the model generates.
-
-    Cancelling the task, or closing the iterator, cancels the generation and ends the turn without Done.
-    """
-    import asyncio  # here, so that programs without an event loop do not load it
-
-    turn = await asyncio.to_thread(Turn, host, dialect, messages, tools, name, progress, prices, control)
-    for warning in turn.warnings:
-        yield warning
-    generation = host.generate(turn.prompt, sampling or Sampling(), cancel, turn.guide)
-    # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
-    async with aclosing(generation.asteps()) as steps:
-        try:
-            async for step in steps:
-                for event in turn.feed(step):
-                    yield event
-            for event in turn.close(generation.finish):
-                yield event
-        except (Exception, KeyboardInterrupt) as error:
-            for event in turn.broken(error):
-                yield event
-            raise
-
-
-class Turn:
+class LocalTurn:
     """All of a turn but the generating: it renders the request, is fed the steps of the generation, and gives
     the events of the turn. Whether the steps come in a thread or on an event loop makes no difference.
+
+    A turn that ends in calls has the stop reason "tool_calls".
     """
 
-    def __init__(
-        self,
-        host: Host,
-        dialect: Dialect,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSchema] | None,
-        name: str | None,
-        progress: bool,
-        prices: Prices | None,
-        control: Control | None = None,
-    ) -> None:
-        """Render the request, which takes a while if it is long.
+    def __init__(self, host: Host, dialect: Dialect, given: TurnInput) -> None:
+        """Render the request and compile its grammar, which takes a while if they are long.
 
-        Arguments and errors as for `run_turn`.
+        Raises UsageError, GrammarMissing, TemplateFailed, ContextOverflow.
         """
         # Here, since a model on a server needs none of it: a chat with one would start later for nothing.
         from localagent.constraint.ending import ending_for
         from localagent.constraint.request import guided
 
-        control = control or Control()
+        messages, tools, control, name = given.messages, given.tools, given.control, given.name
         begun: AssistantMessage | None = None
         if control.continue_final_message:
             last = messages[-1] if messages else None
@@ -194,9 +132,8 @@ class Turn:
             # What is a call only as the whole of a turn is none after these words.
             dialect = replace(dialect, bare=None)
         request = request_for(host, messages, name)
-        flag = control.end_thinking
-        wishes = control.thinking, control.thinking_budget, name, flag is not None
-        plan = thinking_for(host, dialect, request, tools, *wishes)
+        thinking, budget, flag = control.thinking, control.thinking_budget, control.end_thinking
+        plan = thinking_for(host, dialect, request, tools, thinking, budget, name, ends=flag is not None)
         self.prompt = render_turn(host, dialect, request, tools, switch=plan.switch, name=name, begun=begun)
         bounds = guided(host, dialect, tools, control, self.prompt, ending_for(host, plan, flag, self.prompt))
         self.warnings: Sequence[RequestWarning] = (*request.warnings, *plan.warnings, *bounds.warnings)
@@ -210,18 +147,16 @@ class Turn:
         self._tokens: list[Token] = []
         self._written = 0  # code points
         self._markers = dialect.markers
-        self._model = name or host.name
-        self._progress = progress
-        self._prices = prices
+        self._given = given
 
     def feed(self, step: Step) -> Sequence[TurnEvent]:
         """The events that the next step brings."""
         if not isinstance(step, Token):
-            return (step,) if self._progress else ()
+            return (step,) if self._given.progress else ()
         self._tokens.append(step)
         self._written += len(step.text)
         scored: tuple[TurnEvent, ...] = ()
-        if self._progress and step.logprobs is not None:
+        if self._given.progress and step.logprobs is not None:
             scored = (Scored(step.id, self._written, step.logprobs),)
         if step.end and step.text not in self._markers:
             return scored  # an end token that is no marker of this dialect is only for `raw`
@@ -259,13 +194,13 @@ class Turn:
         return events
 
     def _message(self, usage: Usage, **fields: Any) -> AssistantMessage:
-        if self._prices is not None:
-            usage = usage.model_copy(update={"cost": self._prices.cost(usage)})
+        if (prices := self._given.prices) is not None:
+            usage = usage.model_copy(update={"cost": prices.cost(usage)})
         return AssistantMessage(
             id=f"msg_{secrets.token_hex(8)}",
             timestamp=datetime.now(UTC),
             content=tuple(map(as_part, self._collector.parts)),
-            model=self._model,
+            model=self._given.name,
             raw="".join(token.text for token in self._tokens),
             usage=usage,
             **fields,

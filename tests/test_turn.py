@@ -36,7 +36,7 @@ from localagent.messages import (
 from localagent.model import Model, as_conversation, load
 from localagent.prompt import ChatTemplate
 from localagent.prompt.request import RequestWarning, build_request
-from localagent.turn import Done, render_turn, run_turn
+from localagent.turn import Done, render_turn
 from localagent.wire import chat_template
 from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS, CallEnd, Text, collect
@@ -278,7 +278,7 @@ def test_a_cut_call_is_kept_not_run():
 
 def test_markers_spelled_in_ordinary_tokens_are_text():
     tokens = [Token(0, START, False), Token(1, "[f()]", False), Token(2, END, False)]
-    events = list(run_turn(ReplayHost([tokens], SPECIAL), LFM2, [UserMessage(content="go")]))
+    events = list(Model(ReplayHost([tokens], SPECIAL), LFM2).stream("go"))
     assert not any(isinstance(event, CallEnd) for event in events)
     assert done(events).message.text == f"{START}[f()]{END}"
 
@@ -408,7 +408,7 @@ def test_a_token_within_a_marker_is_known_to_be_one():
     (core,) = {*dialect.cores.values()} - {""}
     opener = dialect.calls.open.partition(core)
     tokens = [Token(n, text, special=False) for n, text in enumerate((*opener, "\n"))]
-    assert done(run_turn(ReplayHost([tokens], {core}), dialect, [UserMessage(content="go")])).message.text
+    assert Model(ReplayHost([tokens], {core}), dialect).respond("go").text
 
 
 def test_an_image_is_left_out_with_one_warning():
@@ -466,7 +466,7 @@ def test_the_deepest_call_that_the_parser_takes_becomes_a_message():
 def test_closing_a_stream_stops_the_generation():
     engine = Speaking(b"abcdef" * 1000, context_size=10_000)
     with speaking_host(engine) as host:
-        events = run_turn(host, DIALECTS["plain"], [UserMessage(content="go")])
+        events = Model(host, DIALECTS["plain"]).stream("go")
         next(events)
         events.close()
         assert engine.ended == 1
@@ -508,7 +508,7 @@ def test_calls_in_the_history_cannot_forge_turns(model):
 )
 def test_a_key_written_twice_ends_no_turn(written, arguments):
     host = ReplayHost([recording(START, f"[f({written})]", END, "<|im_end|>")])
-    (call,) = done(run_turn(host, LFM2, [UserMessage.text("Go.")])).message.tool_calls
+    (call,) = Model(host, LFM2).respond("Go.").tool_calls
     assert (call.arguments, call.repaired) == (arguments, True)
     assert ToolCallPart.model_validate_json(call.model_dump_json()) == call
 
@@ -560,9 +560,7 @@ def test_a_model_takes_such_dicts():
     ],
 )
 def test_a_turn_that_ends_in_calls_says_so(texts, reason):
-    message = done(
-        run_turn(ReplayHost([recording(*texts)], SPECIAL), LFM2, [UserMessage(content="x")])
-    ).message
+    message = Model(ReplayHost([recording(*texts)], SPECIAL), LFM2).respond("x")
     assert message.stop_reason == reason
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from localagent.cli.loading import Report
 from localagent.cli.naming import default_model, resolve
@@ -18,7 +18,7 @@ from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
 from localagent.errors import EngineFailed, ServerMissing, UnknownModel, UsageError
-from localagent.hosts.remote.address import is_address
+from localagent.hosts.remote.address import is_address, read_address
 from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:
@@ -184,20 +184,16 @@ def _prepared(
     their header. A model on another server is looked for here, and opened again when it is asked for.
     """
     from localagent.hosts.prefix import SnapshotFolder
-    from localagent.model import Model, load
+    from localagent.model import load_served, load_weights
     from localagent.server.weights import read_weights
 
     if is_address(asked):
-
-        def opened() -> Model:
-            model = load(asked, dialect=options.dialect, context=options.context)
-            if isinstance(model, Model):
-                return model
+        address = read_address(asked)
+        if address.kind == "openai":
             raise UsageError(f"{asked} parses calls itself: give that address to the clients, not to serve")
-
+        opened = partial(load_served, address, options.dialect, options.context)
         return opened().name, opened, None
     name, what, path, dialect = fetched(asked, options, progress)
-    load_weights = cast("Callable[..., Model]", load)  # what `fetched` has found is no address
     loader = partial(
         load_weights,
         what,

@@ -18,6 +18,11 @@ CONTROL = re.compile("<[|\uff5c][^<>]+>|<[^<>]+[|\uff5c]>|\\[[A-Z_]+\\]")  # Dee
 """The look of a control token: text that nobody writes as words."""
 
 
+def asked_dialect(name: str | Path | None) -> Dialect | None:
+    """As `find_dialect`; None where nothing or AUTO is asked for, and the weights are to tell."""
+    return None if name is None or name == AUTO else find_dialect(name)
+
+
 def find_dialect(name: str | Path) -> Dialect:
     """The dialect with that name or alias, or the one described by that TOML file; see `parsers.custom`.
 

@@ -13,8 +13,8 @@ import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from localagent.chat_model import UNKNOWN_CONTEXT, ChatModel, Conversation, as_conversation
 from localagent.control import Control, TurnOptions
@@ -26,7 +26,6 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.protocol import CancelFlag
 from localagent.hosts.remote.following import AnyFlag, followed
 from localagent.hosts.remote.http import Answer, Cancelled, Server
 from localagent.hosts.sampling import Sampling, SamplingOptions
@@ -39,7 +38,7 @@ from localagent.prompt.thinking import Thinking
 from localagent.remote.request import chat_body, counting_body
 from localagent.remote.turn import RemoteTurn
 from localagent.settings import API_KEY
-from localagent.turn import TurnEvent
+from localagent.turn import TurnEvent, TurnInput
 from localagent.wire import openai
 
 CHAT = "/v1/chat/completions"
@@ -66,6 +65,10 @@ class RemoteModel(ChatModel):
 
     This is a level of its own: calls are what the server took for calls. What the parser here promises, that
     nothing is lost, split or guessed, holds where the server is `localagent serve`, and nowhere else.
+
+    The events and the message of a turn are those of a model on this machine, but for what the server does
+    not tell: `raw`, the tokens' ids, and the place in its queue. Setting `cancel` closes the connection, and
+    the server stops. `end_thinking` cannot be told to a server: a RequestWarning says so when it is set.
     """
 
     vision = True  # a server whose model sees nothing says so itself
@@ -127,50 +130,12 @@ class RemoteModel(ChatModel):
         )
         return cls(server, host, sampling, prices)
 
-    def stream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> Generator[TurnEvent, None, None]:
-        """As `ChatModel.stream`. The events and the message are those of a model on this machine, but for
-        what the server does not tell: `raw`, the tokens' ids, and the place in its queue.
-
-        Setting `cancel` closes the connection, and the server stops. `end_thinking` cannot be told to a
-        server: a RequestWarning says so when it is set.
-
-        Raises UsageError, ContextOverflow, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken.
-        """
-        conversation = as_conversation(messages, system)
-        control = self.turn_options(options)[1]
-        control.check_tools(tools)
+    def turn_options(self, options: TurnOptions) -> tuple[Sampling, Control]:
+        """As `ChatModel.turn_options`. Raises Unsupported for what a server is not asked."""
+        sampling, control = super().turn_options(options)
         if control.continue_final_message:
             raise Unsupported(f"{self.server.url} is not asked to continue a message: few servers can")
-        sampling = {**self._defaults, **{name: options[name] for name in options if name in _SAMPLING}}  # type: ignore[literal-required]
-        return self._run(conversation, tools, sampling, control, cancel)
-
-    def astream(
-        self,
-        messages: Conversation,
-        *,
-        system: str | None = None,
-        tools: Sequence[ToolSchema] | None = None,
-        cancel: CancelFlag | None = None,
-        progress: bool = False,
-        **options: Unpack[TurnOptions],
-    ) -> AsyncGenerator[TurnEvent, None]:
-        """As `stream`, on an event loop, with a thread that reads from the server.
-
-        Cancelling the task, a timeout or `aclose` close the connection.
-        """
-        left = threading.Event()
-        flag = AnyFlag(cancel, left)
-        events = self.stream(messages, system=system, tools=tools, cancel=flag, progress=progress, **options)
-        return followed(events, left)
+        return sampling, control
 
     def render(
         self,
@@ -229,29 +194,26 @@ class RemoteModel(ChatModel):
     def close(self) -> None:
         """Nothing to free: connections last for one turn."""
 
-    def _run(
-        self,
-        conversation: Sequence[Message],
-        tools: Sequence[ToolSchema] | None,
-        sampling: Mapping[str, Any],
-        control: Control,
-        cancel: CancelFlag | None,
-    ) -> Generator[TurnEvent, None, None]:
-        request = build_request(conversation, openai.TARGET)
+    def _run(self, given: TurnInput) -> Generator[TurnEvent, None, None]:
+        request = build_request(given.messages, openai.TARGET)
         yield from request.warnings
-        body = chat_body(self.name, request.messages, tools, sampling, control)
-        turn = RemoteTurn(self.server, self.name, self.prices, tools)
+        own = {
+            name: value for name, value in given.options.items() if name in SamplingOptions.__annotations__
+        }
+        sampling = {**self._defaults, **own}
+        body = chat_body(given.name, request.messages, given.tools, sampling, given.control)
+        turn = RemoteTurn(self.server, given.name, given.prices, given.tools)
         try:
-            with self.server.open(CHAT, body, cancel) as answer:
-                yield from _ignored(answer, self.name)
-                ending = control.end_thinking
+            with self.server.open(CHAT, body, given.cancel) as answer:
+                yield from _ignored(answer, given.name)
+                ending = given.control.end_thinking
                 for chunk in answer.frames() if answer.streams else (answer.json(),):
                     yield from turn.feed(chunk)
                     if ending is not None and ending.is_set():
                         ending = None
                         yield RequestWarning(
                             "thinking",
-                            f"the thinking of {self.name} cannot be ended from here, since it runs on a "
+                            f"the thinking of {given.name} cannot be ended from here, since it runs on a "
                             "server: stop the answer, or wait",
                         )
             yield from turn.close()
@@ -261,8 +223,10 @@ class RemoteModel(ChatModel):
             yield from turn.broken(error)
             raise
 
-
-_SAMPLING = frozenset(SamplingOptions.__annotations__)
+    def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+        """A thread reads from the server."""
+        left = threading.Event()
+        return followed(self._run(replace(given, cancel=AnyFlag(given.cancel, left))), left)
 
 
 def _served(listing: Any) -> dict[str, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from localagent.detection import AUTO, declared_in, detect_dialect, find_dialect
+from localagent.detection import asked_dialect, declared_in, detect_dialect
 from localagent.hosts.gguf import read_header
 from localagent.hosts.host import choose_context
 from localagent.hosts.mlx.folder import read_folder
@@ -32,11 +32,11 @@ def read_weights(path: Path, dialect: str | Path | None, context: int | None) ->
     has. Raises InvalidWeights, UnknownDialect, UsageError.
     """
     header = read_folder(path) if path.is_dir() else read_header(path)
-    named = None if dialect is None or dialect == AUTO else find_dialect(dialect)
     return Weights(
         header.architecture,
         choose_context(context, header.context_length),
         "mlx" if path.is_dir() else "gguf",
         header.chat_template or "",
-        named or detect_dialect(frozenset(), header.architecture, header.chat_template, declared_in(path)),
+        asked_dialect(dialect)
+        or detect_dialect(frozenset(), header.architecture, header.chat_template, declared_in(path)),
     )

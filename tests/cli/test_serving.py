@@ -12,6 +12,7 @@ import pytest
 
 from localagent.cli.options import ServeOptions
 from localagent.errors import EngineFailed, UsageError
+from localagent.hosts.remote.address import Address
 from localagent.server.access import Access
 from localagent.server.bounds import Bounds
 
@@ -170,10 +171,7 @@ def test_what_is_no_alias(text):
 def loaded(monkeypatch):
     """What is loaded and pulled instead of weights."""
 
-    class Model:
-        name = "there"
-
-    seen = SimpleNamespace(model=Model, loads=[], pulls=[], answer=Model())
+    seen = SimpleNamespace(loads=[], pulls=[], answer=SimpleNamespace(name="there"))
 
     def load(*given, **named):
         seen.loads.append((*given, named))
@@ -188,8 +186,8 @@ def loaded(monkeypatch):
         seen.pulls.append((spec.name, engine))
         return Path("/store", spec.name)
 
-    monkeypatch.setattr("localagent.model.load", load)
-    monkeypatch.setattr("localagent.model.Model", Model)
+    monkeypatch.setattr("localagent.model.load_weights", load)
+    monkeypatch.setattr("localagent.model.load_served", load)
     monkeypatch.setattr("localagent.model.locate", locate)
     monkeypatch.setattr("localagent.store.WeightStore.pull", pull)
     monkeypatch.setattr("localagent.server.weights.read_weights", lambda *given: ("header", *given))
@@ -234,8 +232,8 @@ def test_a_model_on_another_server_is_looked_for_at_once(loaded):
     name, loader, header = serve._prepared(asked, ServeOptions(dialect="lfm2", context=5))
     assert (name, header) == ("there", None)
     assert loader() is loaded.answer
-    assert loaded.loads == [(asked, {"dialect": "lfm2", "context": 5})] * 2
-    loaded.answer = SimpleNamespace(name="x")
+    assert loaded.loads == [(Address("vllm", "https://a:1", "m"), "lfm2", 5, {})] * 2
+    asked = "openai://a:1/m"
     with pytest.raises(UsageError) as error:
         serve._prepared(asked, ServeOptions())
     assert str(error.value) == f"{asked} parses calls itself: give that address to the clients, not to serve"

@@ -25,6 +25,7 @@ from localagent.errors import (
     ServerUnreachable,
     StreamBroken,
     UnknownModel,
+    Unsupported,
     UsageError,
 )
 from localagent.messages import AssistantMessage, Prices, ToolCallPart
@@ -240,6 +241,14 @@ def test_the_defaults_of_a_remote_model_are_its_own() -> None:
         model.respond("Go.")
         model.respond("Go.", temperature=0.9)
     assert [each["temperature"] for each in server.chats] == [0.3, 0.9]
+
+
+@pytest.mark.parametrize("how", ["stream", "astream"])
+def test_a_server_is_not_asked_to_continue_a_message(how: str) -> None:
+    with scripted(HELLO) as server, RemoteModel.open(server.url) as model:
+        with pytest.raises(Unsupported, match="is not asked to continue a message: few servers can"):
+            getattr(model, how)([AssistantMessage.text("He")], continue_final_message=True)
+        assert server.chats == []
 
 
 def test_what_an_answer_costs() -> None:

@@ -173,7 +173,7 @@ def _fetch(sides: Sequence[Side]) -> Opener:
     """Fetch the weights that are not here, and show how that goes. Returns what loads them."""
     from localagent.cli.loading import Report, find
     from localagent.engines.check import require_engine
-    from localagent.model import Model, load
+    from localagent.model import load_weights
     from localagent.store import WeightStore
 
     names = {}
@@ -186,12 +186,7 @@ def _fetch(sides: Sequence[Side]) -> Opener:
                 WeightStore().pull(found, engine, report)
         names[side.model, asked] = side.model if found is None else found.name
 
-    def open_model(name: str, options: Mapping[str, Any]) -> Model:
-        loaded = load(names[name, options.get("backend")], lanes=1, **options)
-        assert isinstance(loaded, Model)  # `find` knows no addresses
-        return loaded
-
-    return open_model
+    return lambda name, options: load_weights(names[name, options.get("backend")], lanes=1, **options)
 
 
 @contextmanager

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from time import monotonic, sleep
-from typing import Any, cast
+from typing import Any
 
 from ray import serve
 
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.messages import UserMessage
-from localagent.model import Model, load
+from localagent.model import Model, load_weights
 from localagent.server.fleet.model import Call, Failed, Item, Spelled
 from localagent.server.fleet.plan import Plan
 from localagent.server.models import ServedModel, alive, stalled
@@ -126,7 +126,7 @@ class Replica:
 
     def _load(self, name: str) -> Held:
         plan = self._plan
-        model = cast("Callable[..., Model]", load)(  # the plan names no addresses
+        model = load_weights(
             plan.models[name],
             backend=plan.backend,
             dialect=plan.dialect,

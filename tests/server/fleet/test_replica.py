@@ -70,7 +70,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     from localagent.server.fleet import replica
 
     made = Loaded()
-    monkeypatch.setattr(replica, "load", made.load)
+    monkeypatch.setattr(replica, "load_weights", made.load)
     monkeypatch.setattr(replica, "log_to_standard_error", lambda *given: made.logs.append(given))
     monkeypatch.setattr(replica.serve, "multiplexed", made.multiplexed)
     monkeypatch.setattr(replica.serve, "get_multiplexed_model_id", lambda: made.name)
