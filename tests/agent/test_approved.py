@@ -129,7 +129,7 @@ def test_a_reader_changes_nothing_in_a_session_either(tmp_path):
 
 def test_a_call_that_was_repaired_is_kept_as_it_was_read():
     """The text of its arguments may say a key twice, so it is written anew."""
-    twice = block("send(to=['Al'], to=['Bob'], how={'fast': True})")
+    twice = block("send(to=['Bob'], to=['Bob'], how={'fast': True})")
     history: list[Any] = []
     for event in agent(twice).run("Go.", history=history):
         for read in READERS.values():

@@ -32,7 +32,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "/api/chat": OPENAI,
 }
 REPEATING = {
-    "at the top": (block("f(a=1, b='x', a=2)"), {"a": 2, "b": "x"}),
+    "at the top": (block("f(a=2, b='x', a=2)"), {"a": 2, "b": "x"}),
     "in an object": (block("f(a={'k': [{'j': 1}, {'j': 1}], 'l': 2, 'k': 3})"), {"a": {"k": 3, "l": 2}}),
 }
 
