@@ -88,6 +88,8 @@ def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, st
         return ""
     if tag := (yield from source.either(tags)):
         return tag
+    if token not in (OPEN, CLOSE):
+        return ""
     start = source.offset
     source.pos += len(token)
     yield from source.space()
