@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from parsers.engine.emitter import Emitter
@@ -94,18 +95,16 @@ class Dialect:
     resumed: str = ""
     aliases: tuple[str, ...] = ()
     renderers: Mapping[str, Render] = field(default_factory=dict)
-    markers: tuple[str, ...] = field(init=False)
-    """Every marker of the format."""
-
-    def __post_init__(self) -> None:
-        spans = [span for span in (self.reasoning, self.calls, *self.answers) if span is not None]
-        found = (*(marker for span in spans for marker in (span.open, span.close)), *self.slips, *self.inner)
-        object.__setattr__(self, "markers", tuple(dict.fromkeys((*found, *self.ends, *self.spellings))))
 
     @property
     def frames_content(self) -> bool:
         """Whether what is content stands between markers, where no calls can stand."""
         return bool(self.answers or self.header)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Every marker of the format."""
+        return _markers(self)
 
     def means(self, marker: str) -> str:
         """The marker of the reasoning that `marker` stands for, "" for nothing, else itself."""
@@ -135,6 +134,14 @@ class Dialect:
             raise ValueError(f"dialect {self.name} has no notation {notation!r}: there are {known}")
         renderer = self.renderers[notation] if notation else next(iter(self.renderers.values()))
         return renderer(self.calls or NOWHERE, self.markers, calls)
+
+
+@lru_cache(64)
+def _markers(dialect: Dialect) -> tuple[str, ...]:
+    """Those of a dialect, which every parser asks for."""
+    spans = [span for span in (dialect.reasoning, dialect.calls, *dialect.answers) if span is not None]
+    around = (marker for span in spans for marker in (span.open, span.close))
+    return tuple(dict.fromkeys((*around, *dialect.slips, *dialect.inner, *dialect.ends, *dialect.spellings)))
 
 
 @dataclass(frozen=True, slots=True)

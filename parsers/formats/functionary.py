@@ -47,7 +47,8 @@ class RecipientBlock(NamedBlock):
         if name or not cut:
             source.rewind(body)
         if name:
-            emit.markup(body)
+            if body > self.start:
+                emit.markup(body)
             yield from self.call(self.start)
         else:
             reason = Reason.TRUNCATED if cut else Reason.NOT_A_CALL

@@ -82,13 +82,30 @@ def _unescaped(value: str) -> str:
 def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
     """Read the one of `tags` that comes next, white space beside its tokens included; "" if none does.
 
-    What is read is kept: the position goes back where it is none.
+    What is read must be kept: the position goes back where it is none.
     """
-    if not (yield from source.char()) or not (token := (yield from source.marker(TOKENS))):
-        return ""
     if tag := (yield from source.either(tags)):
         return tag
+    return (yield from _spaced_tag(source, tags))
+
+
+def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
+    """The one of `tags` that comes next, its first token being one; "" if none does."""
+    if not (yield from source.char()) or not (yield from source.marker(TOKENS)):
+        return ""
+    if tag := (yield from source.ahead(tags)):
+        return tag
     start = source.offset
+    tag = yield from _spaced_tag(source, tags)
+    source.rewind(start)
+    return tag
+
+
+def _spaced_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
+    """As `_read_tag`, where white space has got in."""
+    start = source.offset
+    if not (token := (yield from source.marker((OPEN, CLOSE)))):
+        return ""
     source.pos += len(token)
     yield from source.space()
     names = {
@@ -105,14 +122,6 @@ def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, st
         return tag
     source.rewind(start)
     return ""
-
-
-def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
-    """The one of `tags` that comes next; "" if none does."""
-    start = source.offset
-    tag = yield from _read_tag(source, tags)
-    source.rewind(start)
-    return tag
 
 
 class KimiTurn(MarkedTurn):
@@ -234,9 +243,12 @@ class KimiCall(RawCall):
 
     def _tag(self, tag: str) -> Reading:
         """Read `tag`, which comes next."""
-        start = self.source.offset
-        yield from _read_tag(self.source, (tag,))
-        self.writer.repaired |= self.source.offset - start != len(tag)
+        source = self.source
+        if source.text.startswith(tag, source.pos):
+            source.pos += len(tag)
+        else:
+            yield from _read_tag(source, (tag,))
+            self.writer.repaired = True
 
     def _attributes(self, tag: str) -> Generator[None, None, Mapping[str, str]]:
         """Read a tag that begins with `tag`: its attributes."""
@@ -304,12 +316,16 @@ class KimiCall(RawCall):
         """Read text up to behind the tag `end`."""
         source = self.source
         start = source.offset
-        while (yield from source.space()) and (yield from source.either((SEPARATOR,))):
+        while source.may_bring(SEPARATOR):
+            if not (yield from source.space()) or not (yield from source.either((SEPARATOR,))):
+                source.rewind(start)
+                break
             start = source.offset  # it stands twice
             self.writer.repaired = True
-        source.rewind(start)
 
         def closing(token: str, doubtful: bool) -> Generator[None, None, int | None]:
+            if token == CLOSE and (yield from source.ahead((end,))):
+                return len(end)
             if token == CLOSE and (length := (yield from self._closing_tag(end))):
                 return length
             if not doubtful and source.ended and end.startswith(source.text[source.pos :]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -20,6 +21,8 @@ from parsers import (
     collect,
     misfits,
 )
+from parsers.engine.fits import ArgumentCheck, argument_fits
+from parsers.engine.tools import declared
 from tests.parsers.reading import characters, exact, read, whole
 
 NESTED = {
@@ -100,6 +103,28 @@ def test_what_fits(arguments):
 )
 def test_what_does_not_fit(arguments, told):
     assert reasons(check_call("f", arguments, [tool()])) == told
+
+
+TEXTS = {"type": "string", "enum": ["a", "<b>", 1]}
+SCHEMAS = (
+    *PROPERTIES.values(), TEXTS, {"type": "str"}, {"type": "int"}, {"type": "array"}, {"type": "object"},
+    {"type": "array", "items": TEXTS}, {"type": "array", "items": {"type": "array", "items": {"type": "bool"}}},
+    {"type": "array", "items": True}, {"type": "integer", "enum": [1]}, {"type": "none"}, {},
+)  # fmt: skip
+VALUES = (
+    "a", "<b>", "c", 1, 1.0, 1.5, True, None, [], ["a"], ["<b>"], [1], [[True]], [[1]], {}, {"x": 1},
+    {"x": ["<b>"]}, [{"x": "<b>"}], [[["<b>"]]],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_what_is_told_quickly_is_what_the_whole_check_tells(schema):
+    marks = re.compile("<b>")
+    (known,) = declared([tool(properties={"x": schema})]).values()
+    for value in VALUES:
+        reasons = [*ArgumentCheck().of(known, "x", value)]
+        marked = "<b>" in str(value)
+        assert (argument_fits(known, "x", value, marks) is True) == (not reasons and not marked), value
 
 
 def test_missing_parameters_and_undeclared_names():
