@@ -84,7 +84,7 @@ class Prompting:
             raise ContextOverflow(many.least - 1, self._context, exact=False) from None
 
     def check(self, prompt: Prompt) -> None:
-        """Raise UsageError for a prompt that is empty or has an unknown id, ContextOverflow for a long one."""
+        """Raise UsageError for a prompt that is empty or has unknown ids, ContextOverflow for a long one."""
         ids, size = prompt.ids, self._vocabulary.size
         if not ids:
             raise UsageError("the prompt is empty: it needs at least one token")

@@ -24,7 +24,7 @@ from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
 from localagent.prompt.segments import Raw
 from localagent.server.access import Head
-from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
+from localagent.server.bounds import SMALL, Gone, Receive, left, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
@@ -40,12 +40,11 @@ from localagent.server.models import Served, ServedModel
 from localagent.server.queue import Overloaded
 from localagent.server.raw import check, continuing, spelled
 from localagent.server.reply import Reply, Send, refuse, retry_after
-from localagent.server.service import Service
+from localagent.server.service import STOPPING, Service
 from localagent.server.tokens import TellingWire
 from localagent.server.wires.messages import counted
 from localagent.turn import Done, TurnEvent
 
-_STOPPING = "the server is stopping: ask again when it is back"
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
 """The options of a turn that its prompt depends on."""
 
@@ -88,7 +87,7 @@ class Endpoint:
             request = await self._read(body)
             del body  # the messages are made of it, and the answer may take long
             if self._service.stopping:
-                raise Overloaded(_STOPPING)
+                raise Overloaded(STOPPING)
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
             await refuse(self.wire, refusal, head if unread else None, bounds, send)
@@ -99,12 +98,12 @@ class Endpoint:
             if not self._service.stopping:
                 raise
             this.uncancel()
-            await refuse(self.wire, Overloaded(_STOPPING), head, bounds, send)
+            await refuse(self.wire, Overloaded(STOPPING), head, bounds, send)
             return
         turn = asyncio.create_task(
             self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
         )
-        gone = asyncio.create_task(_left(receive))
+        gone = asyncio.create_task(left(receive))
         with self._service.running(turn):
             try:
                 await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +141,7 @@ class Endpoint:
                 if not self._service.stopping:
                     note["outcome"] = "cancelled"
                     raise
-                await self._fail(Overloaded(_STOPPING), request.stream, note, reply)
+                await self._fail(Overloaded(STOPPING), request.stream, note, reply)
             except Exception as error:
                 await self._fail(error, request.stream, note, reply)
 
@@ -369,16 +368,6 @@ def turns_of(request: TurnRequest, model: ServedModel) -> list[tuple[Raw | None,
                 options["seed"] = seed + number
             turns.append((raw, options))
     return turns
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until the client has gone.
-
-    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
-    by the end of what it reads, and only writing would tell them apart.
-    """
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 @asynccontextmanager

@@ -79,6 +79,16 @@ class Bounds:
 DEFAULT_BOUNDS = Bounds()
 
 
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone.
+
+    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
+    by the end of what it reads, and only writing would tell them apart.
+    """
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def read_body(
     receive: Receive,
     bounds: Bounds,
