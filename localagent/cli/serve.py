@@ -44,7 +44,7 @@ def serve(options: ServeOptions) -> None:
     except ImportError as error:
         raise ServerMissing(f"the server is not installed: {install_command('server')} [{error}]") from error
     from localagent.server.app import all_wires, create_app
-    from localagent.server.bounds import Bounds
+    from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
     from localagent.server.listening import bind, listener
     from localagent.server.service import Service, log_to_standard_error
 
@@ -56,7 +56,8 @@ def serve(options: ServeOptions) -> None:
         server.should_exit = True
 
     access = access_for(options)
-    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=options.drain)
+    drain = DEFAULT_BOUNDS.drain if options.drain is None else options.drain
+    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=drain)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
         pool = _pool(options, give_up, access.owner)
         service = Service(
