@@ -38,7 +38,7 @@ _ENVIRONMENT = {
 }
 _RAISED = re.compile(r"^(?:\S*: )?localagent\.errors\.\w+: (.*)$", re.MULTILINE)
 _ONLY_WITH_RAY = ("replicas", "address", "gpus", "models_per_replica", "print_config")
-_NOT_WITH_RAY = ("idle", "restart", "stall_limit", "allow_pull")
+_NOT_WITH_RAY = ("idle", "restart", "stall_limit", "allow_pull", "drain")
 
 
 def refuse_without_ray(options: ServeOptions) -> None:
@@ -51,7 +51,8 @@ def refuse_without_ray(options: ServeOptions) -> None:
 def serve_fleet(options: ServeOptions) -> None:
     """Serve until a signal comes, or print how to. Raises LocalAgentError before anything is served."""
     for name in _NOT_WITH_RAY:
-        if getattr(options, name):
+        value = getattr(options, name)
+        if value is not None and value is not False:  # 0 is given, too
             raise UsageError(
                 f"{_spelled(name)} is not for --ray, which loads and replaces by itself: leave it out"
             )

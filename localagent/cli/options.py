@@ -347,14 +347,14 @@ class ServeOptions:
         3600
     )
     drain: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             metavar="SECONDS",
             help="After SIGTERM, let running answers end for so long, while new requests get 503. "
-            "A second signal, or Ctrl-C, ends at once. Not with --ray.",
+            "A second signal, or Ctrl-C, ends at once. Default: 4. Not with --ray.",
         ),
-    ] = 5
+    ] = None
     lanes: Annotated[
         int | None, typer.Option(min=1, help="Answers at once, of each model. Default: as memory allows.")
     ] = None

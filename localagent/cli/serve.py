@@ -44,7 +44,7 @@ def serve(options: ServeOptions) -> None:
     except ImportError as error:
         raise ServerMissing(f"the server is not installed: {install_command('server')} [{error}]") from error
     from localagent.server.app import all_wires, create_app
-    from localagent.server.bounds import Bounds
+    from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
     from localagent.server.listening import bind, listener
     from localagent.server.service import Service, log_to_standard_error
 
@@ -56,7 +56,8 @@ def serve(options: ServeOptions) -> None:
         server.should_exit = True
 
     access = access_for(options)
-    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=options.drain)
+    drain = DEFAULT_BOUNDS.drain if options.drain is None else options.drain
+    bounds = Bounds(queue=options.max_queue, deadline=options.deadline, drain=drain)
     with bind(options.host, options.port) as listening:  # first: it fails at once, and loading takes long
         pool = _pool(options, give_up, access.owner)
         service = Service(
@@ -119,19 +120,23 @@ def _pool(options: ServeOptions, end: Callable[[str], None], owner: str = "") ->
 
     loaders: dict[str, Callable[[], Model]] = {}
     headers: dict[str, Callable[[], Weights]] = {}
+    stored: list[str] = []
     for asked in wanted(options):
-        name, loader, header = _prepared(asked, options, owner)
+        name, loader, header, in_store = _prepared(asked, options, owner)
         if name in loaders:
             raise UsageError(f"--model {name} is given twice")
         loaders[name] = loader
         if header is not None:
             headers[name] = header
+        if in_store:
+            stored.append(name)
     aliases = [alias_of(text) for text in options.aliases or ()]
     alone = len(loaders) == 1 and not options.allow_pull
     idle = options.idle if options.idle is not None or alone else _IDLE
     pool = ModelPool(
         loaders,
         headers=headers,
+        stored=stored,
         aliases=aliases,
         idle=idle,
         restart=options.restart,
@@ -150,12 +155,7 @@ def pulling_for(options: ServeOptions, owner: str) -> Pulling:
     from localagent.store import WeightStore
 
     def remove(asked: str) -> None:
-        try:
-            found, engine = locate(_fetchable(asked), options.backend)
-        except UnknownModel as error:
-            raise UsageError(
-                f"{quoted(asked)} was not pulled: its weights are files of the user's"
-            ) from error
+        found, engine = locate(_fetchable(asked), options.backend)
         assert not isinstance(found, Path)
         WeightStore().remove(found, engine)
 
@@ -179,9 +179,9 @@ def _fetchable(asked: str) -> str:
 
 def _prepared(
     asked: str, options: ServeOptions, owner: str = "", progress: Progress | None = None
-) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None]:
-    """The name under which a model is served, what loads it from weights that are here, and what only reads
-    their header. A model on another server is looked for here, and opened again when it is asked for.
+) -> tuple[str, Callable[[], Model], Callable[[], Weights] | None, bool]:
+    """See `service.Prepared`. Weights that are not here are fetched, so that loading does not wait for them.
+    A model on another server is looked for here, and opened again when it is asked for.
     """
     from localagent.hosts.prefix import SnapshotFolder
     from localagent.model import load_served, load_weights
@@ -192,7 +192,7 @@ def _prepared(
         if address.kind == "openai":
             raise UsageError(f"{asked} parses calls itself: give that address to the clients, not to serve")
         opened = partial(load_served, address, options.dialect, options.context)
-        return opened().name, opened, None
+        return opened().name, opened, None, False
     name, what, path, dialect = fetched(asked, options, progress)
     loader = partial(
         load_weights,
@@ -205,7 +205,8 @@ def _prepared(
         snapshots=not options.no_snapshots and SnapshotFolder(owner=owner),
         offline=True,  # a request does not wait for a download
     )
-    return name, loader, partial(read_weights, path, dialect, options.context)
+    header = partial(read_weights, path, dialect, options.context)
+    return name, loader, header, isinstance(what, str)
 
 
 def wanted(options: ServeOptions) -> Sequence[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from localagent.errors import ContextOverflow, EngineFailed, UsageError
+from localagent.errors import EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.engine import Engine, Vocabulary
 from localagent.hosts.generation import Cuts, Generation
@@ -207,6 +207,10 @@ class EngineHost:
         """
         return self._prompting.raw(raw)
 
+    def check(self, prompt: Prompt) -> None:
+        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
+        self._prompting.check(prompt)
+
     def generate(
         self,
         prompt: Prompt,
@@ -219,12 +223,7 @@ class EngineHost:
         Raises UsageError for an empty prompt, ContextOverflow.
         """
         engine, ids = self._engine, prompt.ids
-        if not ids:
-            raise UsageError("the prompt is empty: it needs at least one token")
-        if len(ids) > engine.context_size:
-            raise ContextOverflow(len(ids), engine.context_size)
-        if not 0 <= min(ids) <= max(ids) < engine.vocabulary.size:
-            raise UsageError(f"the prompt holds an id outside the vocabulary of {engine.vocabulary.size:,}")
+        self.check(prompt)
         if any(token >= engine.vocabulary.size for token, _ in sampling.logit_bias):
             raise UsageError(f"logit_bias has an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)

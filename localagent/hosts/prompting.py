@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from localagent.errors import ContextOverflow, Unsupported
+from localagent.errors import ContextOverflow, Unsupported, UsageError
 from localagent.hosts.counting import tokenize_within
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.prefix import Transcripts
@@ -83,6 +83,16 @@ class Prompting:
         except TooManyTokens as many:
             raise ContextOverflow(many.least - 1, self._context, exact=False) from None
 
+    def check(self, prompt: Prompt) -> None:
+        """Raise UsageError for a prompt that is empty or has unknown ids, ContextOverflow for a long one."""
+        ids, size = prompt.ids, self._vocabulary.size
+        if not ids:
+            raise UsageError("the prompt is empty: it needs at least one token")
+        if len(ids) > self._context:
+            raise ContextOverflow(len(ids), self._context)
+        if not 0 <= min(ids) <= max(ids) < size:
+            raise UsageError(f"the prompt holds an id outside the vocabulary of {size:,}")
+
     def _around(self, gap: Gap) -> tuple[int, ...]:
         """The ids of a gap: other files, what is before it, what is after it, and then it is filled."""
         if (marks := self._vocabulary.gap) is None:
@@ -94,7 +104,10 @@ class Prompting:
             if mark is not None:
                 ids.append(mark)
             left = self._context - len(ids)
-            ids.extend(tokenize_within(self._vocabulary, (Segment(text, False),), left, True))
+            try:
+                ids.extend(tokenize_within(self._vocabulary, (Segment(text, False),), left, True))
+            except TooManyTokens as many:
+                raise TooManyTokens(len(ids) + many.least) from None
 
         for name, text in gap.others:
             add(marks.file, f"{name}\n{text}\n")

@@ -6,7 +6,7 @@ The catalogue, a turn's options and the command line all take them from `Samplin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
@@ -117,7 +117,8 @@ class Sampling:
             raise _refusal("stop", stop, "a list of texts, none of them empty")
         object.__setattr__(self, "stop", stop)
         given: Any = self.logit_bias
-        pairs = tuple(given.items() if isinstance(given, Mapping) else given or ())
+        listed = given.items() if isinstance(given, Mapping) else () if given is None else given
+        pairs = tuple(listed) if isinstance(listed, Iterable) else (None,)
         if len(pairs) > MOST_BIASES or not all(_is_bias(pair) for pair in pairs):
             range_ = f"at most {MOST_BIASES} token ids, each with a number from -{MOST_BIAS} to {MOST_BIAS}"
             raise _refusal("logit_bias", given, range_)

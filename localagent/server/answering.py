@@ -13,7 +13,7 @@ import logging
 import secrets
 import traceback
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from time import monotonic, time
 from typing import Any, cast
@@ -24,7 +24,7 @@ from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
 from localagent.prompt.segments import Raw
 from localagent.server.access import Head
-from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
+from localagent.server.bounds import SMALL, Gone, Receive, left, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
@@ -38,14 +38,13 @@ from localagent.server.exchange import (
 from localagent.server.metrics import Watched
 from localagent.server.models import Served, ServedModel
 from localagent.server.queue import Overloaded
-from localagent.server.raw import continuing, spelled
+from localagent.server.raw import check, continuing, spelled
 from localagent.server.reply import Reply, Send, refuse, retry_after
-from localagent.server.service import Service
+from localagent.server.service import STOPPING, Service
 from localagent.server.tokens import TellingWire
 from localagent.server.wires.messages import counted
 from localagent.turn import Done, TurnEvent
 
-_STOPPING = "the server is stopping: ask again when it is back"
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
 """The options of a turn that its prompt depends on."""
 
@@ -88,7 +87,7 @@ class Endpoint:
             request = await self._read(body)
             del body  # the messages are made of it, and the answer may take long
             if self._service.stopping:
-                raise Overloaded(_STOPPING)
+                raise Overloaded(STOPPING)
         except BadRequest as refusal:
             scope["state"]["outcome"] = "refused"
             await refuse(self.wire, refusal, head if unread else None, bounds, send)
@@ -99,12 +98,12 @@ class Endpoint:
             if not self._service.stopping:
                 raise
             this.uncancel()
-            await refuse(self.wire, Overloaded(_STOPPING), head, bounds, send)
+            await refuse(self.wire, Overloaded(STOPPING), head, bounds, send)
             return
         turn = asyncio.create_task(
             self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
         )
-        gone = asyncio.create_task(_left(receive))
+        gone = asyncio.create_task(left(receive))
         with self._service.running(turn):
             try:
                 await asyncio.wait({turn, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -142,7 +141,7 @@ class Endpoint:
                 if not self._service.stopping:
                     note["outcome"] = "cancelled"
                     raise
-                await self._fail(Overloaded(_STOPPING), request.stream, note, reply)
+                await self._fail(Overloaded(STOPPING), request.stream, note, reply)
             except Exception as error:
                 await self._fail(error, request.stream, note, reply)
 
@@ -169,11 +168,14 @@ class Endpoint:
             answer.load_seconds, answer.spell = lease.load_seconds, service.speller(model)
             if request.echo:
                 answer.prompts = await asyncio.to_thread(spelled, model, request.raw_prompts)
+            if len(request.raw_prompts) > 1:
+                async with served.counts.place(client.name):  # tokenizing is what takes long in both
+                    await asyncio.to_thread(check, model, request.raw_prompts)
             if not request.only_loads:
                 turns = turns_of(request, model)
-                async with served.queue.place(client.name, min(len(turns), model.lanes)):
-                    asked = served.for_scope(model, client.scope)
-                    await self._run(asked, request, turns, writer, reply, watched)
+                asked = served.for_scope(model, client.scope)
+                place = partial(served.queue.place, client.name)
+                await self._run(asked, request, turns, writer, reply, watched, place)
             if service.log_prompts:
                 for done in watched.done:
                     prompts.info("%s %r", wire.path, done.message.raw)
@@ -190,24 +192,36 @@ class Endpoint:
         writer: Writer,
         reply: Reply,
         watched: Watched,
+        place: Callable[[], AbstractAsyncContextManager[object]],
     ) -> None:
-        """Run the turns, as many at once as there are lanes. One that fails ends the others."""
+        """Run the turns, as many at once as there are lanes. One that fails ends the others.
+
+        Each has a place of its own: a request that held several to its end, or waited for several to be free
+        at once, would let others wait over idle lanes.
+        """
         if len(turns) == 1:
-            await self._run_one(model, request, *turns[0], writer.feed, reply, watched)
+            async with place():
+                await self._run_one(model, request, *turns[0], writer.feed, reply, watched)
             return
         lanes = asyncio.Semaphore(model.lanes)
 
         async def run(number: int, raw: Raw | None, options: dict[str, Any]) -> None:
             feed = partial(cast(ChoicesWriter, writer).feed_choice, number)
-            async with lanes:
+            async with lanes, place():
                 await self._run_one(model, request, raw, options, feed, reply, watched)
 
+        failed: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for number, turn in enumerate(turns):
                     group.create_task(run(number, *turn))
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            failed, errors.__traceback__ = errors.exceptions[0], None
+        try:
+            if failed is not None:
+                raise failed  # outside of the handler, or it would refer to the group and the group to it
+        finally:
+            del failed
 
     async def _run_one(
         self,
@@ -354,16 +368,6 @@ def turns_of(request: TurnRequest, model: ServedModel) -> list[tuple[Raw | None,
                 options["seed"] = seed + number
             turns.append((raw, options))
     return turns
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until the client has gone.
-
-    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
-    by the end of what it reads, and only writing would tell them apart.
-    """
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 @asynccontextmanager

@@ -66,9 +66,10 @@ class Bounds:
     """Between two signs of life while a prompt waits or is read."""
     deadline: float = 3600
     """From the arrival of a request to the end of its answer. A long answer of a slow model is no fault."""
-    drain: float = 5
-    """For running answers to end when the server is told to stop by SIGTERM: with what comes after it, less
-    than the 10 seconds that Docker and others wait before they kill.
+    drain: float = 4
+    """For running answers to end when the server is told to stop by SIGTERM. After it come two seconds in
+    which the others say that they are ended, and one in which that is taken; Docker and others wait for 10
+    before they kill.
     """
     queue: int = 64
     """Requests that wait for a lane, of all clients and for each model."""
@@ -77,6 +78,16 @@ class Bounds:
 
 
 DEFAULT_BOUNDS = Bounds()
+
+
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone.
+
+    One that has shut down its writing side and still reads looks the same from here: uvicorn learns of both
+    by the end of what it reads, and only writing would tell them apart.
+    """
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_body(

@@ -20,8 +20,10 @@ from localagent.server.bounds import Bounds
 from localagent.server.connection import protocol
 
 _BACKLOG = 256
-_GRACE = 5
-"""Seconds that connections have to take the end of their answers when the server stops."""
+_GRACE = 1
+"""Seconds that connections have to take the end of their answers when the server stops; what is not taken
+then is cut off.
+"""
 
 
 EndAnswers = Callable[[Callable[[], bool]], Awaitable[None]]

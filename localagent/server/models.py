@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -79,8 +79,11 @@ class Served:
         load: Callable[[], ServedModel],
         waiting: int,
         header: Callable[[], Weights] | None = None,
+        stored: bool = False,
     ) -> None:
-        """`waiting`: the most requests that wait for it. `header`: reads what its weights say of it."""
+        """`waiting`: the most requests that wait for it. `header`: reads what its weights say of it.
+        `stored`: whether they are in the store, and not files of the user's.
+        """
         self.name = name
         self.queue = FairQueue(1, waiting)
         self.counts = FairQueue(1, waiting)
@@ -99,6 +102,7 @@ class Served:
         self.scoped: dict[str, ServedModel] = {}
         """The model as clients use it who do not share their prompts with others, by scope."""
         self.load = load
+        self.stored = stored
         self.loading: asyncio.Task[ServedModel] | None = None
         self._header = header
         self._weights: Weights | None = None
@@ -143,6 +147,7 @@ class ModelPool:
         loaders: Mapping[str, Callable[[], ServedModel]],
         *,
         headers: Mapping[str, Callable[[], Weights]] | None = None,
+        stored: Collection[str] = (),
         aliases: Sequence[tuple[str, str]] = (),
         idle: float | None = None,
         restart: bool = False,
@@ -152,7 +157,8 @@ class ModelPool:
         end: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`loaders`: what loads the model of each name; the first one answers where none is named. `headers`:
-        what reads the header of its weights, to describe it before that.
+        what reads the header of its weights, to describe it before that. `stored`: the names of those whose
+        weights are in the store.
 
         `aliases`: (pattern, name) pairs; patterns as in shells. `idle`: seconds after which an unused model
         is unloaded. `restart`: load a model again whose engine thread has ended, or was given up. `stall`:
@@ -170,9 +176,13 @@ class ModelPool:
                     f"alias {pattern}={name}: {name!r} is not served; served are {listed(loaders)}"
                 )
         read = headers or {}
-        self.served = {name: Served(name, load, queue, read.get(name)) for name, load in loaders.items()}
+        self.served = {
+            name: Served(name, load, queue, read.get(name), name in stored) for name, load in loaders.items()
+        }
         self.queue = queue
         self._aliases = tuple(aliases)
+        self._pulled: dict[str, str] = {}
+        """Names by which models were pulled that are served under longer ones, which tell files apart."""
         self._idle = idle
         self._restart = restart
         self._stall = stall
@@ -189,6 +199,7 @@ class ModelPool:
         """
         # Ollama's clients add the tag.
         name = asked if asked in self.served else asked.removesuffix(":latest")
+        name = self._pulled.get(name, name)
         if name not in self.served:
             name = next((to for pattern, to in self._aliases if fnmatchcase(asked, pattern)), name)
         if name in self.served:
@@ -197,8 +208,10 @@ class ModelPool:
             return next(iter(self.served.values()))
         raise UnknownModel(f"no model {quoted(asked)} is served here; served are {listed(self.served)}")
 
-    def add(self, served: Served) -> None:
-        """Serve one more model, unless there is one of that name."""
+    def add(self, served: Served, asked: str = "") -> None:
+        """Serve one more model, unless there is one of that name. `asked`: another name for it."""
+        if asked not in ("", served.name):
+            self._pulled[asked] = served.name
         if served.name not in self.served:  # a new mapping, since others are in the middle of the old one
             self.served = {**self.served, served.name: served}
 

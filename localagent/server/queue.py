@@ -75,6 +75,7 @@ class FairQueue:
                 waiting.remove((future, slots))
                 if not waiting:
                     del self._waiting[client]
+                self._leave(0)  # those behind may want fewer slots
             raise
 
     def _make_room(self, client: str) -> None:

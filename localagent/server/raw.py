@@ -29,6 +29,17 @@ def continuing(model: ServedModel, raw: Raw) -> ServedModel:
     return Model(_Continuing(model.host, raw), TEXT, model.sampling, model.name, model.prices)
 
 
+def check(model: ServedModel, raws: Sequence[Raw]) -> None:
+    """Refuse a prompt that no turn takes, before the turns of the others have begun. Not to be called on an
+    event loop.
+
+    Raises what its turn would raise.
+    """
+    if hasattr(model.host, "raw_prompt"):
+        for raw in raws:
+            model.host.check(model.host.raw_prompt(raw))
+
+
 def spelled(model: ServedModel, raws: Sequence[Raw]) -> list[str]:
     """The texts of prompts. Not to be called on an event loop.
 

@@ -71,6 +71,11 @@ class OwnRoutes:
         self._shape = shape
 
     @property
+    def service(self) -> Service:
+        """What all requests share."""
+        return self._service
+
+    @property
     def pool(self) -> ModelPool:
         """The models."""
         return self._service.pool

@@ -24,12 +24,15 @@ log = logging.getLogger("localagent.server")
 _MOST_MENTIONED = 1000
 _LOOK = 0.1
 """Seconds between two looks whether answers may still go on."""
+STOPPING = "the server is stopping: ask again when it is back"
 _LAST_WORDS = 2
 """Seconds that answers have to say that the server stops."""
 
 
-Prepared = tuple[str, Callable[[], ServedModel], Callable[[], Weights] | None]
-"""The name under which a model is served, what loads it, and what reads the header of its weights."""
+Prepared = tuple[str, Callable[[], ServedModel], Callable[[], Weights] | None, bool]
+"""The name under which a model is served, what loads it, what reads the header of its weights, and whether
+those are in the store.
+"""
 
 
 @dataclass(frozen=True, slots=True)

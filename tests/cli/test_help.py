@@ -40,7 +40,6 @@ def test_options_that_are_not_given_are_what_the_help_says():
             "port": 8080,
             "max_queue": 64,
             "deadline": 3600,
-            "drain": 5,
             "buffer_tool_calls": True,
         },
         "connect": {"url": "http://127.0.0.1:8080"},

@@ -196,8 +196,8 @@ def loaded(monkeypatch):
 
 def test_a_model_is_loaded_from_weights_that_were_fetched(loaded):
     options = ServeOptions(backend="mlx", context=9, threads=2, lanes=3, no_snapshots=True)
-    name, loader, header = serve._prepared("m", options)
-    assert (name, loaded.pulls, loaded.loads) == ("M", [("M", "mlx")], [])
+    name, loader, header, stored = serve._prepared("m", options)
+    assert (name, stored, loaded.pulls, loaded.loads) == ("M", True, [("M", "mlx")], [])
     assert loader() is loaded.answer
     assert loaded.loads == [
         (
@@ -219,9 +219,9 @@ def test_a_model_is_loaded_from_weights_that_were_fetched(loaded):
 
 def test_a_file_is_served_under_its_name(loaded):
     path = Path("/x/some.gguf")
-    name, loader, header = serve._prepared(str(path), ServeOptions(), "somebody")
+    name, loader, header, stored = serve._prepared(str(path), ServeOptions(), "somebody")
     loader()
-    assert (name, loaded.pulls) == ("some", [])
+    assert (name, stored, loaded.pulls) == ("some", False, [])
     [(what, given)] = loaded.loads
     assert (what, given["snapshots"].owner, given["dialect"]) == (path, "somebody", None)
     assert header() == ("header", path, None, None)
@@ -229,8 +229,8 @@ def test_a_file_is_served_under_its_name(loaded):
 
 def test_a_model_on_another_server_is_looked_for_at_once(loaded):
     asked = "vllm://a:1/m"
-    name, loader, header = serve._prepared(asked, ServeOptions(dialect="lfm2", context=5))
-    assert (name, header) == ("there", None)
+    name, loader, header, stored = serve._prepared(asked, ServeOptions(dialect="lfm2", context=5))
+    assert (name, header, stored) == ("there", None, False)
     assert loader() is loaded.answer
     assert loaded.loads == [(Address("vllm", "https://a:1", "m"), "lfm2", 5, {})] * 2
     asked = "openai://a:1/m"
@@ -269,7 +269,9 @@ def test_models_share_a_pool(monkeypatch, options, idle, stall):
     monkeypatch.setattr("localagent.server.models.ModelPool", Pool)
     monkeypatch.setattr(serve, "resolve", lambda name: name)
     headers = {"a": "header of a"}
-    monkeypatch.setattr(serve, "_prepared", lambda asked, *_: (asked, f"loads {asked}", headers.get(asked)))
+    monkeypatch.setattr(
+        serve, "_prepared", lambda asked, *_: (asked, f"loads {asked}", headers.get(asked), asked == "b")
+    )
     given = ServeOptions(**options, aliases=["x*=a"], restart=True, max_queue=5)
     assert isinstance(serve._pool(given, end), Pool)
     names = options["models"]
@@ -277,7 +279,7 @@ def test_models_share_a_pool(monkeypatch, options, idle, stall):
         (
             {name: f"loads {name}" for name in names},
             {
-                "headers": headers, "aliases": [("x*", "a")], "idle": idle, "restart": True, "stall": stall, "queue": 5,
+                "headers": headers, "stored": [name for name in names if name == "b"], "aliases": [("x*", "a")], "idle": idle, "restart": True, "stall": stall, "queue": 5,
                 "end": end,
             },
         ),

@@ -35,6 +35,8 @@ def test_type_checkers_see_the_options_that_there_are():
         {5: True},
         [(5,)],
         [[5, 1]],
+        5,
+        True,
         dict.fromkeys(range(301), 1),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from localagent.errors import ContextOverflow
 from localagent.model import Model, load
 from localagent.prompt.segments import Gap
 from localagent.server.app import all_wires
@@ -123,12 +125,47 @@ def test_a_token_can_be_banned(server: Running, model: Model) -> None:
     assert answer.status == 400 and b"outside the vocabulary" in answer.body
 
 
+@pytest.mark.parametrize("wrong", [[999_999], [5] * 3000, "word " * 3000])
+def test_a_prompt_that_no_turn_takes_is_refused_before_any_is_answered(server: Running, wrong: Any) -> None:
+    body = {"prompt": [*["Once"] * 6, wrong], "max_tokens": 4, "stream": True}
+    assert server.ask(body, path=TEXT).status == 400
+
+
+def two_lanes(*outputs: str) -> Model:
+    model = scripted(*outputs)
+    model.host.lanes = 2  # type: ignore[attr-defined]
+    return model
+
+
+def test_choices_need_no_more_than_one_free_place() -> None:
+    with serving(two_lanes("x"), wires=all_wires()) as server:
+        assert server.ask({"messages": MESSAGES}, path=CHAT).status == 200
+        queue = server.service.pool.served["model-1"].queue
+        assert queue.slots == 3
+        queue.running = 2  # two others run, and do not end
+        assert server.ask({"messages": MESSAGES, "n": 2}, path=CHAT, wait=10).status == 200
+        assert queue.running == 2
+
+
+def test_nothing_of_choices_that_failed_waits_for_the_garbage_collector() -> None:
+    def left() -> list[Any]:
+        return [one for one in gc.get_objects() if isinstance(one, ExceptionGroup)]
+
+    with serving(two_lanes("x"), wires=all_wires()) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(left())
+            assert server.ask({"prompt": ["a", "b"]}, path=TEXT).status == 400  # a replay takes no text
+            assert len(left()) == before
+        finally:
+            gc.enable()
+
+
 def test_the_openai_package_folds_choices_with_calls() -> None:
     tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    two = scripted(block("f(a=1)"), block("f(a=2)"))
-    two.host.lanes = 2  # type: ignore[attr-defined]
     with (
-        serving(two, wires=all_wires()) as server,
+        serving(two_lanes(block("f(a=1)"), block("f(a=2)")), wires=all_wires()) as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as client,
         client.chat.completions.stream(model="m", messages=MESSAGES, tools=tools, n=2) as stream,
     ):
@@ -162,6 +199,18 @@ def test_a_gap_has_the_models_own_tokens_around_it(nano: dict[str, Path], engine
         )
 
 
+def test_a_gap_that_is_too_long_is_told_with_all_of_its_tokens(model: Model) -> None:
+    host: Any = model.host
+
+    def counted(before: str) -> int:
+        with pytest.raises(ContextOverflow) as caught:
+            host.raw_prompt(Gap(before, "word " * 8000))
+        return caught.value.prompt_tokens
+
+    before = "word " * 300
+    assert counted(before) == counted("") + len(host.tokenize(before, False))
+
+
 def test_a_gap_is_filled_on_three_wires(server: Running) -> None:
     sampling = {"temperature": 0}
     one = server.ask({"prompt": "The ", "suffix": " is.", "max_tokens": 8, **sampling}, path=TEXT).json
@@ -173,6 +222,8 @@ def test_a_gap_is_filled_on_three_wires(server: Running) -> None:
         {"input_prefix": "The ", "input_suffix": " is.", "n_predict": 8, **sampling}, path="/infill"
     ).json
     assert one["choices"][0]["text"] == two["response"] == three["content"] != ""
+    four = {"input_prefix": "The ", "input_suffix": " is.", "max_tokens": 8, **sampling}
+    assert server.ask(four, path="/infill").json["content"] == three["content"]
     assert one["usage"]["prompt_tokens"] == two["prompt_eval_count"] == three["tokens_evaluated"]
 
 

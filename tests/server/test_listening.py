@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from localagent.errors import UsageError
-from localagent.server.bounds import Bounds
+from localagent.server.bounds import DEFAULT_BOUNDS, Bounds
 from localagent.server.listening import bind, listener
+from localagent.server.service import _LAST_WORDS
 from tests.agent.replaying import scripted
+from tests.cli.test_help import EVERY
 from tests.server.serving import Running, each_parser, read, serving
 
 pytestmark = pytest.mark.usefixtures(each_parser.__name__)
@@ -83,10 +85,18 @@ def test_what_uvicorn_is_told() -> None:
     told: dict[str, Any] = {
         "app": _nothing, "ws": "none", "lifespan": "on", "log_config": None, "log_level": "error",
         "access_log": False, "server_header": False, "date_header": False, "proxy_headers": False,
-        "timeout_keep_alive": 30, "timeout_graceful_shutdown": 5, "h11_max_incomplete_event_size": 1234,
+        "timeout_keep_alive": 30, "timeout_graceful_shutdown": 1, "h11_max_incomplete_event_size": 1234,
     }  # fmt: skip
     assert {name: getattr(config, name) for name in told} == told
     assert config.http.bounds == Bounds(header_bytes=1234, connections=7)  # type: ignore[union-attr]
+
+
+def test_a_server_that_is_told_to_end_has_ended_before_docker_kills_it() -> None:
+    grace = listener(_nothing, DEFAULT_BOUNDS, _nothing).config.timeout_graceful_shutdown
+    assert grace is not None
+    assert DEFAULT_BOUNDS.drain + _LAST_WORDS + grace <= 10 - 3, "and the engine has time to close"
+    (drain,) = (option for option in EVERY["serve",].params if option.name == "drain")
+    assert f"Default: {DEFAULT_BOUNDS.drain:g}." in (getattr(drain, "help", None) or "")
 
 
 def test_an_answer_has_no_headers_but_its_own(server: Running) -> None:

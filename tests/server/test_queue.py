@@ -72,6 +72,27 @@ async def full() -> None:
     assert (queue.running, queue.waiting) == (0, 0)
 
 
+async def head_leaves() -> None:
+    queue = FairQueue(5, 10)
+
+    async def hold(client: str, slots: int) -> None:
+        async with queue.place(client, slots):
+            await asyncio.Event().wait()
+
+    tasks = []
+    for client, slots in (("a", 2), ("b", 4), ("c", 1)):
+        tasks.append(asyncio.create_task(hold(client, slots)))
+        await settle()
+    assert (queue.running, queue.waiting) == (2, 2)
+    tasks[1].cancel()
+    await settle()
+    assert (queue.running, queue.waiting) == (3, 0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert queue.running == 0
+
+
 async def at_random(seed: int) -> None:
     """Who leaves or is cancelled at any moment leaves no place behind, and no more run than may."""
     draw = random.Random(seed)
@@ -143,6 +164,10 @@ def test_clients_take_turns() -> None:
 
 def test_a_full_queue_sends_away_who_has_most_in_it() -> None:
     asyncio.run(full())
+
+
+def test_who_waits_behind_one_that_wants_more_goes_on_when_that_leaves() -> None:
+    asyncio.run(head_leaves())
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -13,9 +13,7 @@ from contextlib import nullcontext
 from typing import Any, Self, cast
 
 from localagent.errors import (
-    ContextOverflow,
     Unsupported,
-    UsageError,
 )
 from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.prefix import Transcripts
@@ -126,6 +124,10 @@ class RemoteHost:
         """
         return self._prompting.raw(raw)
 
+    def check(self, prompt: Prompt) -> None:
+        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
+        self._prompting.check(prompt)
+
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
         return self._prompting.tokenize(text, special)
@@ -147,13 +149,8 @@ class RemoteHost:
             raise Unsupported(f"{self.server.url} draws the tokens, which no mask can bound from here")
         if sampling.logit_bias:
             raise Unsupported(f"{self.server.url} draws the tokens, and is not told of a logit_bias")
-        ids, size = prompt.ids, self.pieces.size
-        if not ids:
-            raise UsageError("the prompt is empty: it needs at least one token")
-        if len(ids) > self.context:
-            raise ContextOverflow(len(ids), self.context)
-        if not 0 <= min(ids) <= max(ids) < size:
-            raise UsageError(f"the prompt holds an id outside the vocabulary of {size:,}")
+        self.check(prompt)
+        ids = prompt.ids
         state = Generation(ids, sampling, self.pieces, self.context, _NO_CUTS)
         asked = Asked(
             ids,

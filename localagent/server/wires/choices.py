@@ -124,7 +124,11 @@ class ChoiceWriter:
         prompt = sum(usage.input for usage in usages[:: self._made])
         written = sum(usage.output for usage in usages)
         reasoning = sum(choice.reasoning_tokens for choice in self._choices)
-        cached = sum(usage.cache_read for usage in usages[:: self._made])
+        # Of its choices the one that came first read it, and which one that was is chance.
+        cached = sum(
+            min(usage.cache_read for usage in usages[first : first + self._made])
+            for first in range(0, len(usages), self._made)
+        )
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": written,

@@ -33,7 +33,7 @@ from parsers import Text
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),
     **dict.fromkeys(("model", "input_prefix", "input_suffix", "input_extra", "prompt"), "taken"),
-    **dict.fromkeys(("n_predict", "stream"), "taken"),
+    **dict.fromkeys(("n_predict", "max_tokens", "stream"), "taken"),
     "frequency_penalty": NO_PENALTY,
     "presence_penalty": NO_PENALTY,
     **OF_OTHER_SERVERS,
@@ -60,7 +60,7 @@ class Infill:
             only_reads = body.get("n_predict") == 0
             if only_reads:
                 fields.take("n_predict")
-            options = read_sampling(fields, "n_predict")
+            options = read_sampling(fields, "n_predict", "max_tokens")
             if only_reads:
                 options["max_tokens"] = 1
             gap = Gap(before + (fields.maybe_text("prompt") or ""), after, others=tuple(others))

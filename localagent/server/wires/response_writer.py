@@ -47,7 +47,7 @@ class _Item:
         if self.object["type"] == "reasoning":
             kind = "reasoning_text" if "content" in self.object else "summary_text"
             return {"type": kind, "text": self.text}
-        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self.logprobs}
+        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": [*self.logprobs]}
 
     def whole(self, status: str) -> dict[str, Any]:
         """The item as far as it is written."""

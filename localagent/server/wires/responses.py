@@ -47,7 +47,7 @@ OPTIONS: Mapping[str, Option] = {
 
 LOGPROBS = "message.output_text.logprobs"
 SEALED_REASONING = "reasoning.encrypted_content"
-SUMMARIES = ("auto", "concise", "detailed")
+SUMMARIES = ("auto", "concise", "detailed", "none")
 """Whichever is asked for, the reasoning itself is what stands where its summary would."""
 
 
@@ -104,7 +104,7 @@ class Responses:
                     "offer": offer,
                     "logprobs": "logprobs" in options,
                     "sealed": SEALED_REASONING in include,
-                    "summary": summary is not None,
+                    "summary": summary not in (None, "none"),
                     "echo": {
                         "instructions": system,
                         "max_output_tokens": options.get("max_tokens"),

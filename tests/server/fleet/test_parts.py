@@ -69,6 +69,9 @@ def test_replicas_that_cannot_be_are_refused(text):
         (["--ray", "--idle", "60"], "--idle is not for --ray"),
         (["--ray", "--restart"], "--restart is not for --ray"),
         (["--ray", "--stall-limit", "90"], "--stall-limit is not for --ray"),
+        (["--ray", "--stall-limit", "0"], "--stall-limit is not for --ray"),
+        (["--ray", "--drain", "30"], "--drain is not for --ray"),
+        (["--ray", "--drain", "0"], "--drain is not for --ray"),
         (["--ray", "--alias", "gpt-*=other"], "'other' is not served; served are lfm2-nano"),
     ],
 )

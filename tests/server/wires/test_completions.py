@@ -130,6 +130,20 @@ def several(body: Any, turns: Any, **answer: Any) -> tuple[list[Any], dict[str, 
 
 
 @pytest.mark.parametrize("usage", [False, True])
+def test_what_was_cached_of_a_prompt_does_not_depend_on_which_choice_read_it(usage):
+    body = {"prompt": ["One", "Two"], "n": 2, "stream_options": {"include_usage": usage}}
+    turns = []
+    for cached in (2, 0, 1, 3):
+        *events, done = turn_of("text", "text")
+        message = done.message.model_copy(
+            update={"usage": done.message.usage.model_copy(update={"cache_read": cached})}
+        )
+        turns.append([*events, dataclasses.replace(done, message=message)])
+    _, whole = several(body, turns)
+    assert whole["usage"]["prompt_tokens_details"]["cached_tokens"] == 0 + 1
+
+
+@pytest.mark.parametrize("usage", [False, True])
 def test_every_choice_is_told_with_its_number_and_all_are_counted(usage):
     body = {"prompt": ["One", "Two"], "n": 2, "stream_options": {"include_usage": usage}}
     texts = ["", " a time", "text of twelve", "end"]

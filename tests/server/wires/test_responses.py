@@ -325,6 +325,13 @@ def test_reasoning_is_the_summary_of_whoever_asks_for_one(length):
     assert whole["reasoning"]["summary"] == length
 
 
+def test_no_summary_may_be_asked_for_by_its_name():
+    _, whole = respond("<think>so it is</think>First.", ASK | {"reasoning": {"summary": "none"}})
+    reasoning = whole["output"][0]
+    assert (reasoning["summary"], reasoning["content"][0]["text"]) == ([], "so it is")
+    assert whole["reasoning"]["summary"] == "none"
+
+
 def test_codex_gets_its_reasoning_back():
     """It sends back `encrypted_content` and drops `content`."""
     _, whole = respond("<think>so</think>First.", ASK | OPTION_ROWS["sealed reasoning"])
@@ -341,6 +348,12 @@ def test_logprobs_stand_in_the_part_of_the_text():
     assert [entry["token"] for entry in part["logprobs"]] == ["Good", " day"]
     (done,) = [event for event in data if event["type"] == "response.output_text.done"]
     assert done["logprobs"] == part["logprobs"]
+    (added,) = [
+        event
+        for event in data
+        if event["type"] == "response.content_part.added" and "annotations" in event["part"]
+    ]
+    assert (added["part"]["text"], added["part"]["logprobs"]) == ("", []), "the first delta is not told twice"
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
