@@ -84,7 +84,7 @@ def test_a_line_may_name_its_dialect(capsys):
     )
     for dialect in (LFM2, None):
         [answer] = answers(capsys, line.encode(), dialect=dialect)
-        assert answer["tool_calls"] == [{"name": "f", "arguments": {}, "repaired": False}]
+        assert answer["tool_calls"] == [{"name": "f", "arguments": {}, "repaired": False, "fits": None}]
         assert "dialect" not in answer, "it was not detected"
 
 

@@ -142,7 +142,7 @@ def test_images_files_and_parts_nobody_knows():
             r"^input\[0\]\.name: missing",
         ),
         (output("x"), UnpairedResult, r"^input\[0\]\.call_id: .*'x'"),
-        ({"type": "item_reference", "id": "x"}, InvalidMessage, r"^input\[0\]\.type: .*stateless"),
+        ({"type": "item_reference", "id": "x"}, InvalidMessage, r"^input\[0\]\.type: no items are kept"),
         ({"type": "compaction"}, InvalidMessage, r"^input\[0\]\.type: only the server"),
     ],
 )

@@ -37,7 +37,8 @@ def test_a_good_command_is_read(program):
 def test_localagent_parse_speaks_the_protocol():
     child = commanded(shlex.join([sys.executable, "-m", "localagent", "parse", "--jsonl"]))
     try:
-        assert child.ask(ASKED, 60)["tool_calls"] == [{"name": "f", "arguments": {"a": 1}, "repaired": False}]
+        [call] = child.ask(ASKED, 60)["tool_calls"]
+        assert call == {"name": "f", "arguments": {"a": 1}, "repaired": False, "fits": None}
         hermes = {
             "dialect": "hermes",
             "chunks": ['<tool_call>{"name": "f", "arg', 'uments": {"a": 1}}</tool_call>'],

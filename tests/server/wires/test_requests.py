@@ -155,7 +155,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("responses", {"input": None}, "input", "a list belongs"),
     ("responses", {"input": []}, "input", "at least one"),
     ("responses", {"input": [{"role": "wizard", "content": "x"}]}, "input[0].role", "no role"),
-    ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "stateless"),
+    ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "no items are kept"),
     ("responses", {"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type", "only the server"),
     ("responses", {"input": [{"type": "function_call_output", "call_id": "x", "output": "4"}]}, "input[0].call_id", "'x'"),
     ("responses", {"include": "x"}, "include", "a list of texts"),
