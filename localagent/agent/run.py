@@ -39,7 +39,7 @@ from localagent.agent.recovery import (
     also_ran,
     what_was_wrong,
 )
-from localagent.agent.slot import ANY, Slot, ends_run, open_slots, settled
+from localagent.agent.slot import ANY, Slot, ends_run, open_slots, refuse_others, settled
 from localagent.chat_model import ChatModel
 from localagent.control import after_calls, control_of
 from localagent.errors import LocalAgentError
@@ -314,10 +314,14 @@ class Run:
 
     def _execute(self, message: AssistantMessage) -> Generator[AgentEvent, None, None]:
         """Decide about the calls together, run them, and keep their results in the order of the calls."""
-        self._called = True
         most, control = self.agent.max_calls, self._control
         slots = self._slots = open_slots(message.tool_calls, self.tools, most, control)
-        if self._rounds.repeats_last(slots):
+        self._called |= any(slot.result is None for slot in slots)
+        repeated = self._rounds.repeats_last(slots)
+        refuse_others(
+            slots, control
+        )  # a call that has the result of the round before is not the one that runs
+        if repeated:
             yield Retried("same_calls", REPEATED, self._rounds.repeats)
         yield from approve(slots, self.agent.approvals, self._coroutines, self.cancel)
         refuse_second(slots)

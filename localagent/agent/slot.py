@@ -74,7 +74,7 @@ def open_slots(
     slots = []
     for place, call in enumerate(calls):
         slot = Slot(call, call, tools.find(call.name))
-        text = TOO_MANY.format(most) if place >= most else _refusal(slot, place, control)
+        text = TOO_MANY.format(most) if place >= most else _refusal(slot, control)
         slot.too_many = bool(text)
         if text:
             slot.refuse(text)
@@ -84,14 +84,22 @@ def open_slots(
     return slots
 
 
-def _refusal(slot: Slot, place: int, control: Control) -> str:
-    """Why the options of the turn do not allow this call, "" if they do."""
+def refuse_others(slots: Iterable[Slot], control: Control) -> None:
+    """Where the options of the turn allow one call, refuse all behind the first that has no result yet."""
+    if control.named is not None or not control.parallel_tool_calls:
+        for slot in [slot for slot in slots if slot.result is None][1:]:
+            slot.too_many = True
+            slot.refuse(ONE)
+
+
+def _refusal(slot: Slot, control: Control) -> str:
+    """Why the options of the turn never allow this call, "" if they may."""
     named = control.named
     if control.choice == "none":
         return NONE
     if named is not None and named != (slot.asked.name if slot.tool is None else slot.tool.name):
         return ONLY.format(named)
-    return ONE if place and (named is not None or not control.parallel_tool_calls) else ""
+    return ""
 
 
 def settled(part: P, tools: ToolSet | None) -> P:

@@ -34,6 +34,7 @@ from localagent.constraint.schema import Reader, Relaxed, escaped_step
 from localagent.constraint.values import INTEGER, NUMBER, Values
 from localagent.errors import Unsupported
 from parsers.engine.tools import WRAPPERS, declared, kind_of
+from parsers.literals.near import torn_beginning
 from parsers.literals.typed_text import STRING as _STRING
 from parsers.literals.typed_text import Kinds, typed_text
 
@@ -133,7 +134,8 @@ def _unwritable(shape: Layout, rules: Rules) -> str:
     """A terminal for the markers and tags that no string may hold, "" for none."""
     if not shape.reserved:
         return ""
-    exact = (escaped(text) for text in shape.reserved)
+    exact = [escaped(text) for text in shape.reserved]
+    exact += dict.fromkeys(escaped(torn_beginning(tag)) for tag in shape.near if tag[1] == "/")
     return rules.terminal("/" + "|".join((*exact, *map(near, shape.near))) + "/")
 
 

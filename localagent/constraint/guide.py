@@ -200,7 +200,7 @@ class Guide:
         which may have left over nothing else for it to write.
         """
         required = any(way.then == "over" for way in self._ways)
-        return self._ends[0] if required and self._may_end() else None
+        return self._ends[0] if self._ends and required and self._may_end() else None
 
     def _may_end(self) -> bool:
         """Whether the matchers let the turn end here."""

@@ -136,10 +136,12 @@ def choice(parts: Iterable[str]) -> str:
 def near(tag: str) -> str:
     """A regular expression for a tag but for one edit, which a parser takes for that tag.
 
+    A run of white space is one edit, however long.
+
     Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many
     states that a mask takes half a second.
     """
-    other = r"[^<\n]" if re.search(r"\s", tag) else r"[^<\s]"
+    other = r"([^<\n]|\s+)" if re.search(r"\s", tag) else r"([^<\s]|\s+)"
     exact = edited = ""
     for char in reversed(tag[1:]):
         own = escaped(char)

@@ -49,7 +49,7 @@ class Block:
         self.faulty = False  # something in the block was no call
 
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
-        """Read one call, or keep what was meant as one; returns whether it is one.
+        """Read one call, or keep what was meant as one; returns whether it was read to its end.
 
         `start`: where it began, for what is kept. Behind a fault only declared tools are called (slip 26).
         """
@@ -76,7 +76,11 @@ class Block:
         if raw and (yield from self._shows_a_fault(writer, misfits(fits), raw, end)):
             self.faulty = True
             self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
-            return False
+            return True  # what may stand behind a call may stand here, too
+        if writer.any_declared() and self.emit.is_echo(writer.identity()):
+            raw = source.since(start)[: end - start]
+            self.emit.malformed(raw, Reason.ECHO, end, writer.name, writer.index, writer.arguments)
+            return True
         writer.finish(end, fits)
         return True
 
@@ -95,7 +99,7 @@ class Block:
         if kinds == {MisfitKind.MARKUP}:
             return writer.repaired
         # Where the schema decides how text is read, it has been judged by its type already.
-        typed = writer.by_schema and kinds == {MisfitKind.TYPE}
+        typed = kinds == {MisfitKind.TYPE}
         if (writer.repaired or self.faulty) and not typed:
             return True
         source = self.source

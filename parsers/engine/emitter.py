@@ -32,13 +32,27 @@ Place = Literal["text", "reasoning", "calls"]
 class Emitter:
     """The events not yet handed out, and the offset up to which the output is accounted for."""
 
-    __slots__ = ("_events", "_json", "_json_end", "amiss", "before", "calls", "end", "place", "since")
+    __slots__ = (
+        "_events",
+        "_json",
+        "_json_end",
+        "amiss",
+        "bare",
+        "before",
+        "calls",
+        "end",
+        "marked",
+        "place",
+        "since",
+    )
 
     def __init__(self) -> None:
         self.end = 0
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
         self.amiss = False  # a call stands in the reasoning, or within another one
+        self.marked: set[str] = set()  # the calls between markers, as `is_echo` takes them
+        self.bare: set[str] = set()  # those without, of a turn that began with them
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []
@@ -67,6 +81,19 @@ class Emitter:
         self.end = other.end
         self.calls = other.calls
         self.amiss |= other.amiss
+        self.marked |= other.marked
+        other.marked.clear()
+
+    def is_echo(self, call: str) -> bool:
+        """Whether a call between markers is one that stood without them before: then it was made already.
+
+        `call`: its name and arguments as text, which is the same for all that are equal.
+        """
+        if call in self.bare:
+            self.bare.remove(call)  # written once more, it is meant
+            return True
+        self.marked.add(call)
+        return False
 
     def text(self, text: str, end: int) -> None:
         """Content up to `end`."""

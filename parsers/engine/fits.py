@@ -56,12 +56,16 @@ class ArgumentCheck:
             yield from self.value(value, tool.schemas[key], path)
         elif tool.closed:
             yield Misfit(MisfitKind.UNKNOWN, path)
+        elif isinstance(tool.schema, Mapping) and "patternProperties" not in tool.schema:
+            yield from self.value(value, tool.schema.get("additionalProperties"), path)
 
     def value(self, value: Any, schema: Any, path: str, depth: int = MAX_SCHEMA_DEPTH) -> Iterator[Misfit]:
         """What is wrong with a value that has this schema. `depth`: how many alternatives of alternatives
         are looked at."""
         self._left -= 1
         if self._left < 0 or not isinstance(schema, Mapping):
+            if schema is False:  # nothing fits it
+                yield Misfit(MisfitKind.TYPE, path)
             return
         if not _allows(schema, value) or self._fits_no_choice(value, schema, path, depth):
             yield Misfit(MisfitKind.TYPE, path)
@@ -75,7 +79,7 @@ class ArgumentCheck:
 
     def _fits_no_choice(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> bool:
         choices = schema.get("anyOf") or schema.get("oneOf")
-        if not isinstance(choices, list) or depth == 0:
+        if not isinstance(choices, list) or depth == 0 or (value is None and schema.get("nullable") is True):
             return False
         return all(any(self.value(value, choice, path, depth - 1)) for choice in choices)
 
@@ -93,7 +97,7 @@ class ArgumentCheck:
                 yield from self.value(inner, known[key], below, depth)
             elif others is False and "patternProperties" not in schema:
                 yield Misfit(MisfitKind.UNKNOWN, below)
-            elif isinstance(others, Mapping):
+            elif isinstance(others, Mapping) and "patternProperties" not in schema:
                 yield from self.value(inner, others, below, depth)
 
 
@@ -209,7 +213,7 @@ def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any],
     marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
     if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
         return True
-    absent = "|".join(re.escape(key) for key in tool.schemas if key not in arguments and len(key) > 1)
+    absent = "|".join(re.escape(key) for key in tool.required if key not in arguments and len(key) > 1)
     swallowed = re.compile(rf"{_BEFORE_A_KEY}(?:{absent}){_BEHIND_A_KEY}")
     return bool(absent) and any(map(swallowed.search, texts.values()))
 
@@ -278,12 +282,22 @@ def _allows(schema: Mapping[str, Any], value: Any) -> bool:
         whole = kind == "number" and value.is_integer() and "integer" in kinds
         if not whole and not (kind == "integer" and "number" in kinds):
             return False
-    choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    return not isinstance(choices, list) or any(
-        # True is no 1 in JSON
-        choice == value and isinstance(choice, bool) == isinstance(value, bool)
-        for choice in choices
-    )
+    if "const" in schema and not _is_same(schema["const"], value):
+        return False
+    choices = schema.get("enum")
+    return not isinstance(choices, list) or any(_is_same(choice, value) for choice in choices)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same one in JSON, where 1 is 1.0 and no true."""
+    match one, other:
+        case (bool(), _) | (_, bool()):
+            return one is other
+        case list(), list():
+            return len(one) == len(other) and all(map(_is_same, one, other))
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 def _escaped(key: str) -> str:

@@ -24,7 +24,7 @@ MAX_SCHEMA_DEPTH = 8
 _LOOSE = {
     "float": "number", "double": "number", "decimal": "number", "int": "integer", "long": "integer",
     "str": "string", "text": "string", "char": "string", "bool": "boolean", "dict": "object", "map": "object",
-    "mapping": "object", "list": "array", "tuple": "array", "set": "array", "none": "null",
+    "mapping": "object", "uint": "integer", "list": "array", "tuple": "array", "set": "array", "none": "null",
 }  # fmt: skip
 """What the names of types mean that programmers write in place of JSON Schema's."""
 _NAMES = {
@@ -32,8 +32,10 @@ _NAMES = {
     **_LOOSE,
 }
 _ANY = frozenset({"any", "json", "mixed", ""})
-_NAME = re.compile(r"\s*([a-z]+)\s*(?:[\[<(].*)?", re.DOTALL)
-"""The name of a type, without what it is made of: `list[str]`."""
+_NAME = re.compile(r"\s*([a-z]+?)(?:8|16|32|64)?\s*(\[\s*\])*(?:\s+of\s.*|\s*[\[<(].*)?\s*", re.DOTALL)
+"""The name of a type, without its size (`int32`) or what it is made of (`list[str]`); and `[]` behind it."""
+_MADE_OF = re.compile(r"[\[<(][^\[\]<>()]+[\]>)]")
+_OPTIONAL = re.compile(r"\s*optional\s*\[(.*)\]\s*", re.DOTALL)
 _OPEN_BY = frozenset(("$ref", "allOf", "anyOf", "oneOf", "patternProperties"))
 _MAPPING = (dict, Mapping)
 """What schemas are: the check against the abstract class alone takes ten times as long."""
@@ -75,7 +77,7 @@ class Tool:
 
     def wraps(self, parameter: str) -> bool:
         """Whether an argument of that name can only be meant as all the arguments."""
-        return parameter in WRAPPERS and parameter not in self.types
+        return self.closed and parameter in WRAPPERS and parameter not in (*self.types, *self.required)
 
     def typed(self, parameter: str, value: Any, written: str | None) -> Any:
         """`value` as its declared type has it, where only the type can tell; otherwise unchanged.
@@ -142,7 +144,7 @@ def _one_type(schema: Any) -> str | None:
 def kinds_of_type(declared: Any) -> frozenset[str] | None:
     """The JSON types that the `type` of a schema means; None where it is any, or a name that is not known.
 
-    Upper case, `int`, `number|null` and the like are what they mean.
+    Upper case, `int32`, `number|null`, `Optional[str]` and `string[]` are what they mean.
     """
     if isinstance(declared, str):
         return _kinds_named(declared)
@@ -153,8 +155,9 @@ def kinds_of_type(declared: Any) -> frozenset[str] | None:
 @lru_cache(256)
 def _kinds_named(names: str) -> frozenset[str] | None:
     """See `kinds_of_type`. `names`: those of the types, with a `|` between them."""
-    named = [_NAME.fullmatch(word) for word in names.lower().split("|")]
-    kinds = [_NAMES.get(match[1]) if match else None for match in named]
+    names = _MADE_OF.sub("", _OPTIONAL.sub(r"\1|null", names.lower()))
+    named = [_NAME.fullmatch(word) for word in names.split("|")]
+    kinds = [("array" if match[2] else _NAMES.get(match[1])) if match else None for match in named]
     return frozenset(kind for kind in kinds if kind) if all(kinds) else None
 
 

@@ -80,7 +80,7 @@ class CallWriter:
         if place == 0:
             held, self._held = "".join(self._held), None
             if held:
-                self.write(held)
+                self.write(held, self.complete)
 
     def replace(self, place: int, text: str) -> None:
         """Put `text` in at `place`, keep what was held after it, and settle that."""
@@ -162,7 +162,7 @@ class CallWriter:
 
     def unwrap(self) -> None:
         """The call is read: a mapping that is its only argument, and no parameter, is all the arguments."""
-        if self._wrapper is not None:
+        while self._wrapper is not None:  # what it holds may be one again
             (place, written), self._wrapper = self._wrapper, None
             self.settle(place, "")
             ((_, items),) = self.restart().items()
@@ -190,6 +190,10 @@ class CallWriter:
         """Whether the call, which is complete, fits the declared tools."""
         assert self.name is not None
         return call_fits(self.name, self.arguments, self._tools, self._fits)
+
+    def identity(self) -> str:
+        """Name and arguments as text, the same for all calls that are equal."""
+        return _comparable([self.name, self.arguments])
 
     def finish(self, end: int, fits: Fits = None) -> None:
         """The call, which ends at `end`, is complete."""

@@ -35,6 +35,8 @@ _PEOPLE = frozenset({"assistant", "user", "all"})
 """Recipients that are no tools."""
 _CHANNELS = ("analysis", "commentary", "final")
 _WORDS = ("assistant", *_CHANNELS, "json", "code")
+_CONTENT = frozenset({"json", "text", "python", "response", "function"})
+"""What models also write behind a recipient, of what follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,9 @@ class HarmonyTurn(MarkedTurn):
         name = recipient.removeprefix(_NAMESPACE)
         if strays:
             joined = (recipient + "".join(strays)).removeprefix(_NAMESPACE)
-            return joined if joined in tools else ""
+            if joined in tools:
+                return joined
+            return name if name in tools and _CONTENT.issuperset(map(str.lower, strays)) else ""
         for channel in _CHANNELS if name not in tools else ():
             if name.endswith(channel) and name.removesuffix(channel) in tools:
                 return name.removesuffix(channel)

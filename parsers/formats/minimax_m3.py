@@ -41,6 +41,8 @@ _BLOCK = Span("<tool_call>", "</tool_call>")  # without the token
 _ITEM = "item"
 _TAG = re.compile(r"[^<>\n]*")
 _PARAMETER = re.compile(r"""parameter name=(["'])([^"'=\s]+)\1""")
+_MOST_PARTS = 64
+"""In so many elements of one name may an array stand: with each, all of it is written anew."""
 _ELEMENT = re.compile(r"[^\s<>/\"'=\[\]]+")
 """The names that a tag can hold."""
 
@@ -82,6 +84,7 @@ class ElementCall(RawCall):
         self.writer.repaired = not token
         self._special = context.dialect.ends
         self._close = ""  # the closing tag that is due, without the token
+        self._parts = 0  # elements that went on with an array
 
     def read(self) -> Reading:
         """Read the call. Raises Fault."""
@@ -129,6 +132,9 @@ class ElementCall(RawCall):
             value = self._leaf((yield from self._text(close)), schema)
         earlier = writer.arguments.get(key)
         if kinds is not None and "array" in kinds and isinstance(earlier, list) and isinstance(value, list):
+            self._parts += 1
+            if self._parts == _MOST_PARTS:
+                raise Fault(Reason.SYNTAX, final=True)
             value = [*writer.arguments.pop(key), *value]
             writer.repaired = True
         writer.key(key)

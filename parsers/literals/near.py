@@ -46,8 +46,9 @@ class _Tag:
         found: list[tuple[int, int]] = []
         none, one, two = 1, 3, 7 if self.edits == 2 else 0  # the beginnings with so many edits, or fewer
         most = len(self.text) + self.edits  # of other characters
+        limit = most + _BLANKS
         length, blank = 0, False
-        for char in text[index : index + most + _BLANKS]:
+        for char in text[index : index + limit]:
             bits = self._bits.get(char, 0)
             if (length > 1 and char == "<") or (length == 1 and char == ESCAPE):
                 return found, False
@@ -69,7 +70,7 @@ class _Tag:
                 found.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
             if length == most:
                 return found, False
-        return found, length < most + _BLANKS
+        return found, length < limit
 
 
 class NearTags:
@@ -99,7 +100,7 @@ class NearTags:
         self._may_begin = lru_cache(1024)(self._begins_nearly)  # tags of other languages come over and over
         blank = " " * any(" " in tag for tag in closers)
         self._name = re.compile(rf"[\w:.|\uff5c\u2581{blank}\-]{{0,64}}")
-        self._torn_beginnings = tuple(tag[: min(_TORN, len(tag) - 3)] for tag in closers)
+        self._torn_beginnings = tuple(map(torn_beginning, closers))
         self.starts = starts
         """A pattern for where one may begin."""
         self._start = re.compile(starts)
@@ -195,6 +196,11 @@ def near_tags(
 ) -> NearTags:
     """One for each format."""
     return NearTags(closers, openers, at_lines, others)
+
+
+def torn_beginning(tag: str) -> str:
+    """How much of a closing tag shows that it was begun, whatever goes on behind it."""
+    return tag[: min(_TORN, len(tag) - 3)]
 
 
 def is_text_before(tag: str, written: str, before: str) -> bool:

@@ -341,3 +341,43 @@ def test_what_the_options_do_not_allow_is_kept_and_not_run(
     assert len(done.messages[1].tool_calls) == 3
     assert len([event for event in events if isinstance(event, ToolEnded)]) == 3
     assert done.message.text == "Done."
+
+
+NEITHER = "neither()"
+ONCE = [
+    ({"tool_choice": "rest"}, ["work(n=1)", "rest()"], [ONLY.format("rest"), "rested"]),
+    ({"parallel_tool_calls": False}, [NEITHER, "work(n=1)"], [None, "did 1"]),
+]
+
+
+@pytest.mark.parametrize(("options", "asked", "results"), ONCE, ids=str)
+def test_a_call_that_is_refused_is_not_the_one_that_may_run(
+    options: dict[str, Any], asked: list[str], results: list[str | None]
+) -> None:
+    agent = Agent(scripted(block(*asked), "Done."), [Work().tool(), tool(name="rest")(lambda: "rested")])
+    _, done = follow(agent, **options)
+    assert [text if text in results else None for text in texts(done)] == results
+
+
+def test_of_calls_that_are_made_again_one_by_one_each_has_its_turn() -> None:
+    work = Work()
+    both = block("work(n=1)", "work(n=2)")
+    _, done = follow(Agent(scripted(both, both, "Done."), [work.tool()]), parallel_tool_calls=False)
+    assert work.ran == [1, 2]
+    assert done.message.text == "Done."
+
+
+def test_a_required_call_stays_required_until_one_may_run() -> None:
+    chosen: list[object] = []
+    agent = Agent(
+        scripted(block("work(n=1)"), block("rest()"), "Done."), [Work().tool(), tool(name="rest")(lambda: "")]
+    )
+    asked = agent.model.stream
+
+    def stream(*args: Any, **given: Any) -> Any:
+        chosen.append(given.get("tool_choice"))
+        return asked(*args, **given)
+
+    agent.model.stream = stream  # type: ignore[method-assign]
+    follow(agent, tool_choice="rest")
+    assert chosen == ["rest", "rest", None]

@@ -245,7 +245,7 @@ def test_what_is_nested_deeper_than_anything_is_read_leaves_the_others() -> None
 UNWRITTEN = "enum: the dialect {} cannot write its values"
 RAW: list[tuple[Any, list[str], list[str], list[str]]] = [
     # Beside a string, by the parser's own reading: the schema; what can be written; what cannot; what is reported.
-    ({"type": "string"}, ["", "12", "true", "null", "[1]", "a\nb", "a < b"], ["</parameter>", "<parameter=x>", "a</parameter", "x<function=", "</tool_call>"], []),
+    ({"type": "string"}, ["", "12", "true", "null", "[1]", "a\nb", "a < b"], ["</parameter>", "<parameter=x>", "a</parameter", "x<function=", "</tool_call>", ' if "</para" in t', "</par ameter> x", "</fun  ction> q"], []),
     ({"type": ["string", "integer"]}, ["12", "-3", "12 Main St", "true", "x"], ["1.5", " 12"], []),
     ({"type": ["string", "boolean"]}, ["True", "truest", "12"], ["true", "True "], []),
     ({"type": ["string", "null"]}, ["None", "nullable", "12"], ["null"], []),
@@ -312,10 +312,10 @@ def test_markers_in_fixed_text_are_tokens_the_longest_first() -> None:
     [
         (
             "<ab>",
-            ["<ab>", "<b>", "<a>", "<ab", "<xb>", "<axb>", "<aab>"],
-            ["<a b>", "<>", "<a<b>", "ab>", "<cd>"],
+            ["<ab>", "<b>", "<a>", "<ab", "<xb>", "<axb>", "<aab>", "<a b>", "<  \nab>"],
+            ["<>", "<a<b>", "ab>", "<cd>"],
         ),
-        ("<a b>", ["<a b>", "<ab>", "<a  b>", "<a xb>"], ["<a\nb>", "<axyb>"]),
+        ("<a b>", ["<a b>", "<ab>", "<a  b>", "<a xb>", "<a\nb>"], ["<axyb>"]),
         ("</p>", ["</p>", "<p>", "/p>", "\np>", "</xp>"], ["p>", " p>", "<//pp>"]),
     ],
 )

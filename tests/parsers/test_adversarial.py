@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers import DIALECTS, CallEnd, Malformed, StreamParser
+from parsers import DIALECTS, ArgumentsDelta, CallEnd, Malformed, StreamParser
 from parsers.engine.tools import MAX_BARE_NAME
 from parsers.literals.values import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
@@ -89,6 +89,16 @@ def test_elements_that_nest_have_the_same_limit(depth, malformed):
         outcome(read("minimax-m3", whole(f"{token}<tool_call>{call}{token}</tool_call>")))["malformed"]
         == malformed
     )
+
+
+def test_an_array_in_ever_more_elements_is_not_written_anew_for_each():
+    token, count = "]<]minimax[>[", 4000
+    items = "".join(f"{token}<l>[{n}]{token}</l>" for n in range(count))
+    raw = f'{token}<tool_call>\n{token}<invoke name="f">{items}{token}</invoke>\n{token}</tool_call>'
+    parameters = {"type": "object", "properties": {"l": {"type": "array"}}}
+    events = read("minimax-m3", whole(raw), tools=[{"name": "f", "parameters": parameters}])
+    assert sum(len(event.json) for event in events if isinstance(event, ArgumentsDelta)) < len(raw)
+    assert any(isinstance(event, Malformed) for event in events)
 
 
 @pytest.mark.law("linear")

@@ -17,13 +17,15 @@ from parsers import (
     MalformedPart,
     MisfitKind,
     StreamParser,
+    Text,
     ToolCheck,
     collect,
     misfits,
 )
 from parsers.engine.fits import ArgumentCheck, argument_fits
 from parsers.engine.tools import declared
-from tests.parsers.reading import characters, exact, read, whole
+from tests.parsers.outputs import CALLING
+from tests.parsers.reading import characters, check_run, exact, read, whole
 
 NESTED = {
     "type": "object",
@@ -45,9 +47,21 @@ PROPERTIES = {
     "old": {"type": "string", "nullable": True},
     "loose": {"type": "float"},
     "union": {"type": "number|null"},
+    "sized": {"type": "int32"},
+    "optional": {"type": "Optional[List[int|str]]"},
+    "many": {"type": "integer[]"},
+    "words": {"type": "array of strings"},
     "strange": {"type": "colour"},
     "referred": {"$ref": "#/$defs/x"},
     "any": True,
+    "never": False,
+    "listed": {"const": [1]},
+    "both": {"const": "a", "enum": ["b", "c"]},
+    "patterned": {
+        "patternProperties": {"^x": {"type": "string"}},
+        "additionalProperties": {"type": "integer"},
+    },
+    "perhaps": {"nullable": True, "anyOf": [{"type": "string"}]},
 }
 
 
@@ -72,7 +86,8 @@ def reasons(fits: object) -> list[tuple[str, str]]:
         {"unit": None, "one": 1.0, "maybe": None, "old": None},
         {"either": 3, "where": {"x": 1, "tags": []}, "points": [{"x": 0.5}]},
         {"either": {"x": 1}, "counts": {"a": 1}, "tuple": [1, "a"]},
-        {"loose": 1.5, "union": None},
+        {"loose": 1.5, "union": None, "sized": 3, "optional": None, "many": [1], "words": []},
+        {"listed": [1.0], "patterned": {"xa": "s"}, "perhaps": None},
         {"strange": 3, "referred": [], "any": {}},  # what is not known is no reason
     ],
 )
@@ -99,6 +114,11 @@ def test_what_fits(arguments):
         ({"where": {"tags": ["a", 1]}}, [("missing_required", "/where/x"), ("wrong_type", "/where/tags/1")]),
         ({"points": [{"x": 1}, {"x": 1, "y": 2}]}, [("unknown_key", "/points/1/y")]),
         ({"counts": {"a": "b"}}, [("wrong_type", "/counts/a")]),
+        ({"sized": "3", "optional": {}}, [("wrong_type", "/sized"), ("wrong_type", "/optional")]),
+        ({"many": 1, "words": "a"}, [("wrong_type", "/many"), ("wrong_type", "/words")]),
+        ({"never": None}, [("wrong_type", "/never")]),
+        ({"listed": [True]}, [("wrong_type", "/listed")]),
+        ({"both": "a"}, [("wrong_type", "/both")]),
     ],
 )
 def test_what_does_not_fit(arguments, told):
@@ -140,7 +160,7 @@ def test_missing_parameters_and_undeclared_names():
     "schema",
     [
         {"additionalProperties": True},
-        {"additionalProperties": {"type": "string"}},
+        {"additionalProperties": {"type": "integer"}},
         {"patternProperties": {"^x": {}}},
         {"allOf": [{}]},
         {"properties": None},
@@ -149,6 +169,12 @@ def test_missing_parameters_and_undeclared_names():
 def test_a_schema_that_may_take_more_keys_does_not_refuse_them(schema):
     assert check_call("f", {"town": 1}, [tool(**schema)]) is True
     assert check_call("f", {"town": 1}, [{"name": "f"}]) is True  # a tool that says nothing of its parameters
+
+
+def test_keys_that_a_schema_takes_have_its_type():
+    assert reasons(check_call("f", {"town": 1}, [tool(additionalProperties={"type": "string"})])) == [
+        ("wrong_type", "/town")
+    ]
 
 
 def test_only_a_few_places_are_named():
@@ -261,11 +287,56 @@ def test_a_call_that_shows_a_fault_and_does_not_fit_is_malformed(dialect, raw):
         ("lfm2", f"{S}[f(ciy='Paris')]{E}"),  # its own misspelling
         ("lfm2", f"{S}[f(maybe='the city')]{E}"),
         ("lfm2", f"{S}[g(a=1)]{E} "),
+        # a harmless repair says nothing of a value that has another type
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": "{\\"city\\": \\"x\\", \\"days\\": \\"y\\"}"}\n</tool_call>'),
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"city": "x", "days": None}}\n</tool_call>'),
+        # code may hold the name of a parameter that no call needs
+        ("lfm2", f"{S}[f(city=\"open('x', maybe='w', days=1)\", town=1)]{E}"),
     ],
-)
+)  # fmt: skip
 def test_what_the_model_may_have_meant_stays_a_call(dialect, raw):
     (end,) = (e for e in read(dialect, whole(raw), tools=TOOLS) if isinstance(e, CallEnd))
     assert misfits(end.fits)
+
+
+OPEN = [
+    {"$ref": "#/$defs/in"},
+    {"oneOf": [{"required": ["input"]}, {"required": ["city"]}]},
+    {"patternProperties": {"^in": {"type": "object"}}},
+    {"additionalProperties": True},
+    {"required": ["input"]},
+]
+
+
+@pytest.mark.parametrize("dialect", CALLING)
+@pytest.mark.parametrize("schema", OPEN, ids=str)
+def test_what_a_schema_leaves_open_is_no_wrapper(dialect, schema):
+    arguments = {"input": {"city": "x"}}
+    raw = DIALECTS[dialect].render([("f", arguments)])
+    (end,) = (e for e in read(dialect, whole(raw), tools=[tool(**schema)]) if isinstance(e, CallEnd))
+    assert end.arguments == arguments
+
+
+@pytest.mark.parametrize("dialect", CALLING)
+def test_wrappers_in_wrappers_are_taken_off(dialect):
+    raw = DIALECTS[dialect].render([("f", {"arguments": {"input": {"args": {"days": 1}}}})])
+    events = read(dialect, whole(raw), tools=[tool()])
+    check_run(raw, events)
+    (end,) = (e for e in events if isinstance(e, CallEnd))
+    assert (end.arguments, end.repaired, end.fits) == ({"days": 1}, True, True)
+
+
+@pytest.mark.parametrize(
+    "dialect", ["mistral", "deepseek-v3", "deepseek-v31", "kimi-k2", "solar-open", "harmony"]
+)
+@pytest.mark.parametrize("surplus", ["}", "]", "\n```\n"])
+def test_what_is_too_much_behind_a_refused_call_is_no_text_either(dialect, surplus):
+    texts = []
+    for arguments in ({"city": "x"}, {"city": "x", "y':": 2}):
+        before, after = DIALECTS[dialect].render([("f", arguments)]).rsplit("}", 1)
+        events = read(dialect, whole(f"{before}}}{surplus}{after}"), tools=[tool()])
+        texts.append("".join(event.text for event in events if isinstance(event, Text)))
+    assert texts[0] == texts[1]
 
 
 def test_without_declared_tools_no_call_is_refused_for_them():

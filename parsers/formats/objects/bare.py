@@ -92,6 +92,7 @@ class Waiting(Attempt):
         self.first: tuple[str | None, int | None, dict[str, Any]] = None, None, {}
         self.start = 0  # where the first call began
         self.refused: Reason | None = None
+        self.written: set[str] = set()  # the calls, as `is_echo` takes them
         self._outer = emit
         self._over = False  # the first call is
 
@@ -116,6 +117,13 @@ class Waiting(Attempt):
         self._first_is_over(arguments)
         super().call_end(name, arguments, True, end, fits)
 
+    def is_echo(self, call: str) -> bool:
+        """See `Emitter`: without markers a call is one if it did not stand between them before."""
+        if call in self._outer.marked:
+            return True
+        self.written.add(call)
+        return False
+
     def malformed(
         self,
         raw: str,
@@ -125,9 +133,9 @@ class Waiting(Attempt):
         index: int | None = None,
         partial: dict[str, Any] | None = None,
     ) -> None:
-        """See `Emitter`: what is no call refuses all of them, unless the end of the output is to blame."""
+        """See `Emitter`: what is no call refuses all, but for one that the output cuts off, or an echo."""
         self._first_is_over(partial or {})
-        if reason is not Reason.TRUNCATED:
+        if reason not in (Reason.TRUNCATED, Reason.ECHO):
             self.refused = self.refused or reason
         super().malformed(raw, reason, end, name, index, partial)
 
@@ -171,6 +179,7 @@ class BareCalls:
             source.rewind(start)
         elif attempt.refused is None and (yield from self._at_end()):
             emit.adopt(attempt)
+            emit.bare |= attempt.written
             emit.markup(source.offset)
         else:
             assert self._end is not None

@@ -54,20 +54,24 @@ class Attempt(Emitter):
         self.certain = False
         self._names = names
         self._near = near
+        self._broken = False
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:
         """Open a call, if there is a tool of that name."""
         if self._names is not None and name not in self._names:
-            self.certain |= (
+            self._broken = (
                 self._near and len(name) > _SHORT and any(is_near(name, known) for known in self._names)
             )
-            raise Fault(Reason.NOT_A_CALL)
+            if not self._broken:
+                raise Fault(Reason.NOT_A_CALL)
         return super().call_start(name, end, fits)
 
     def json(self, piece: str, end: int) -> None:
         """The arguments have begun."""
-        super().json(piece, end)
         self.certain = True
+        if self._broken:
+            raise Fault(Reason.NOT_A_CALL)
+        super().json(piece, end)
 
 
 class UnmarkedCall(LooseJsonCall):

@@ -252,9 +252,9 @@ class TagCall(RawCall):
         yield from self._check_tag()
         self._holds_tags = False
         self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
-        # Behind a tag with a line end of its own, the other line ends are text.
+        # Behind a tag that "\n" follows, "\r" in front of the next one is text.
         opened = yield from source.either(shape.around)
-        ends, verbatim_ends = self._ends[opened == _CRLF]
+        ends, verbatim_ends = self._ends[opened != "\n"]
         self._is_verbatim = (yield from source.either((shape.verbatim or ())[:1])) != ""
         if self._is_verbatim:
             yield from self.read_raw(self._argument, verbatim_ends, STRING if kinds is None else kinds)
