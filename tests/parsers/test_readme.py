@@ -14,8 +14,12 @@ from tests.parsers.outputs import END, START
 from tests.parsers.reading import outcome, read
 
 README = (Path(parsers.__file__).parent / "README.md").read_text()
-ANY_OTHERS = {"properties": {"n": {"type": "integer"}}, "additionalProperties": True}
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": ANY_OTHERS}}]
+N_ALONE = {"properties": {"n": {"type": "integer"}}}
+ANY_OTHERS = {**N_ALONE, "additionalProperties": True}
+TOOLS = [
+    {"type": "function", "function": {"name": "f", "parameters": ANY_OTHERS}},
+    {"type": "function", "function": {"name": "g", "parameters": N_ALONE}},
+]
 
 
 def policies():
