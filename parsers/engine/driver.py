@@ -77,7 +77,7 @@ class Block:
             self.faulty = True
             self.emit.malformed(raw, Reason.UNFIT, end, writer.name, writer.index, writer.arguments)
             return True  # what may stand behind a call may stand here, too
-        if writer.any_declared() and self.emit.is_echo(writer.identity()):
+        if writer.any_declared() and self.emit.is_echo(writer.identity):
             raw = source.since(start)[: end - start]
             self.emit.malformed(raw, Reason.ECHO, end, writer.name, writer.index, writer.arguments)
             return True

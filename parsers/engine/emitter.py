@@ -6,7 +6,7 @@ pauses, so a piece of input makes at most one delta however many tokens of the g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -51,8 +51,8 @@ class Emitter:
         self.calls = 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
         self.amiss = False  # a call stands in the reasoning, or within another one
-        self.marked: set[str] = set()  # the calls between markers, as `is_echo` takes them
-        self.bare: set[str] = set()  # those without, of a turn that began with them
+        self.marked: list[Callable[[], str]] = []  # the calls between markers, as `is_echo` takes them
+        self.bare: set[str] = set()  # as text, those without, of a turn that began with them
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []
@@ -81,18 +81,18 @@ class Emitter:
         self.end = other.end
         self.calls = other.calls
         self.amiss |= other.amiss
-        self.marked |= other.marked
+        self.marked += other.marked
         other.marked.clear()
 
-    def is_echo(self, call: str) -> bool:
+    def is_echo(self, identity: Callable[[], str]) -> bool:
         """Whether a call between markers is one that stood without them before: then it was made already.
 
-        `call`: its name and arguments as text, which is the same for all that are equal.
+        `identity`: gives its name and arguments as text, which is the same for all that are equal.
         """
-        if call in self.bare:
+        if self.bare and (call := identity()) in self.bare:
             self.bare.remove(call)  # written once more, it is meant
             return True
-        self.marked.add(call)
+        self.marked.append(identity)
         return False
 
     def text(self, text: str, end: int) -> None:

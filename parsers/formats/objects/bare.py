@@ -8,7 +8,7 @@ only for declared tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +94,7 @@ class Waiting(Attempt):
         self.refused: Reason | None = None
         self.written: set[str] = set()  # the calls, as `is_echo` takes them
         self._outer = emit
+        self._marked: set[str] | None = None
         self._over = False  # the first call is
 
     def go_out(self) -> None:
@@ -117,9 +118,12 @@ class Waiting(Attempt):
         self._first_is_over(arguments)
         super().call_end(name, arguments, True, end, fits)
 
-    def is_echo(self, call: str) -> bool:
+    def is_echo(self, identity: Callable[[], str]) -> bool:
         """See `Emitter`: without markers a call is one if it did not stand between them before."""
-        if call in self._outer.marked:
+        if self._marked is None:
+            self._marked = {marked() for marked in self._outer.marked}
+        call = identity()
+        if call in self._marked:
             return True
         self.written.add(call)
         return False
