@@ -11,7 +11,7 @@ from ray.serve.request_router import MultiplexMixin, PendingRequest, ReplicaID, 
 
 from localagent.server.fleet.affinity import Affinity
 
-_TAKEN = 2.0
+_TAKEN = 10.0
 """Seconds after which a request that no replica has taken is counted no more: it may have been given up."""
 MARKS = "marks"
 """The argument of a request that tells the marks of its conversation."""

@@ -213,7 +213,8 @@ def test_a_replica_that_is_killed_loses_its_streams_alone_and_comes_back(fleet: 
     for thread in threads:  # as many as both have lanes for, so that none has ended when the last one writes
         thread.start()
     assert all(event.wait(180) for event in writing)
-    os.kill(before[0], signal.SIGKILL)
+    # On a busy machine one of the two may be late to take its share.
+    os.kill(next(filter(busy, before)), signal.SIGKILL)
     killed = time.monotonic()
     other = nano_on(fleet).respond("Name three colours.", temperature=0)
     assert other.text == "Red, green and blue."
