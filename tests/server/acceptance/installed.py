@@ -69,7 +69,13 @@ def version_of(package: str) -> str | None:
     described = folder() / "node_modules" / package / "package.json"
     if described.exists():
         return str(json.loads(described.read_bytes())["version"])
-    pattern = f"*/lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
+    # The others may have an older one, since they need it themselves.
+    own = [
+        name
+        for name, wanted in ENVIRONMENTS.items()
+        if any(each.split("==")[0] == package for each in wanted)
+    ]
+    pattern = f"{own[0] if own else '*'}/lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"
     return next((path.stem.rpartition("-")[2] for path in folder().glob(pattern)), None)
 
 

@@ -333,7 +333,7 @@ def litellm() -> Iterator[Litellm]:
         assert child.stdout is not None
 
         def completion(server: Running, **options: Any) -> Any:
-            late = threading.Timer(3 * LONGEST, child.kill)
+            late = threading.Timer(9 * LONGEST, child.kill)
             late.start()
             print(json.dumps([server.url, options]), file=child.stdin, flush=True)
             line = child.stdout.readline()  # type: ignore[union-attr]
