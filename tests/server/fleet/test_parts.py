@@ -257,16 +257,16 @@ class TestRouter:
         self.router.on_request_completed("a", "0")
         assert choose(5, able="a")[0] == ["a"]
 
-    def test_a_request_that_nobody_has_taken_counts_for_two_seconds(self, choose):
+    def test_a_request_that_nobody_has_taken_counts_for_ten_seconds(self, choose):
         assert choose(0, able="a")[0] == ["a"]
         assert self.router._load("a") == 1
-        self.clock.now += 1.5
+        self.clock.now += 5.5
         assert choose(1, able="a")[0] == ["a"]
         assert self.router._load("a") == 2
-        self.clock.now += 1
+        self.clock.now += 5
         choose(2, able="b")
         assert (self.router._load("a"), self.router._load("b")) == (1, 1)
-        self.clock.now += 2
+        self.clock.now += 10
         choose(3, able="c")
         assert (self.router._load("a"), self.router._load("b")) == (0, 0)
 
