@@ -38,9 +38,9 @@ from localagent.messages import Message, SystemMessage, ToolMessage, UserMessage
 from localagent.model import Model
 from localagent.nano import GGUF
 from localagent.nano.tasks import Task, make_tasks
+from localagent.parsers import DIALECTS
 from localagent.tools import Tool
 from localagent.turn import Done
-from parsers import DIALECTS
 
 QUESTION = "Write a long story about a fox and a bear."
 OPTIONS: dict[str, Any] = {"temperature": 0}

@@ -32,9 +32,9 @@ from localagent.hosts.llamacpp.host import physical_cores
 from localagent.hosts.sampling import Sampling
 from localagent.messages import UserMessage
 from localagent.model import Model
+from localagent.parsers import DIALECTS
 from localagent.turn import Done
 from localagent.wire.chat_template import to_wire
-from parsers import DIALECTS
 
 QUESTION = "Write a long story about a fox and a bear."
 LEAST = 20

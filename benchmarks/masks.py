@@ -30,7 +30,7 @@ from localagent.constraint import calls, layout, leaves
 from localagent.constraint.grammar import block_grammar
 from localagent.constraint.matching import Factory, Matcher
 from localagent.errors import LocalAgentError
-from parsers import DIALECTS, Dialect
+from localagent.parsers import DIALECTS, Dialect
 
 LONGEST = 150
 """Tokens after which a call is left as it is."""

@@ -33,9 +33,9 @@ from localagent.messages import (
     ToolMessage,
     UserMessage,
 )
+from localagent.parsers import DIALECTS
 from localagent.prompt.request import build_request
 from localagent.wire import anthropic, chat_template, gemini, openai
-from parsers import DIALECTS
 
 
 def conversation(size: int) -> list[Message]:

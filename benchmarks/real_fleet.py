@@ -30,10 +30,10 @@ from servers import Failed, _healthy
 from simulation import ByPrefix, Seen, Simulation, Times, Workload
 
 from localagent.messages import Message, UserMessage
+from localagent.parsers import Text
 from localagent.remote import RemoteModel
 from localagent.server.fleet.plan import ROOM
 from localagent.turn import Done
-from parsers import Text
 
 _PATIENCE = 300.0
 _PROBES, _PROBE = 3, 120

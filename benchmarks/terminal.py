@@ -31,7 +31,7 @@ from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.messages import UserMessage
 from localagent.model import Model
-from parsers import DIALECTS, Reasoning, Text
+from localagent.parsers import DIALECTS, Reasoning, Text
 
 PARTS = (
     """\

@@ -19,12 +19,12 @@ from localagent.hosts.protocol import Host
 from localagent.hosts.remote.address import Address, is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
+from localagent.parsers import Dialect
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
 from localagent.turn import LocalTurn, TurnEvent, TurnInput
 from localagent.wording import quoted
-from parsers import Dialect
 
 if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec

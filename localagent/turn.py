@@ -31,11 +31,11 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
+from localagent.parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
+from localagent.parsers import ReasoningPart as ParsedReasoning
+from localagent.parsers import TextPart as ParsedText
 from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
-from parsers import CallPart, Collector, Dialect, Event, MalformedPart, Part, StreamParser
-from parsers import ReasoningPart as ParsedReasoning
-from parsers import TextPart as ParsedText
 
 if TYPE_CHECKING:
     from localagent.constraint.schema import Relaxed

@@ -1,6 +1,6 @@
 """Streaming parsers for what language models write: content, reasoning and tool calls.
 
-    from parsers import DIALECTS, StreamParser
+    from localagent.parsers import DIALECTS, StreamParser
 
     parser = StreamParser(DIALECTS["lfm2"])
     for piece in ('<|tool_call_start|>[get_weather(ci', 'ty="Paris")]<|tool_call_end|>'):
@@ -9,9 +9,33 @@
     parser.close()
 
 Standard library only. Knows nothing of models, hosts or HTTP.
+
+This folder has three names, so its modules import each other relatively: `localagent.parsers`, as localagent
+imports it; `localagent_parsers` in the distribution `localagent-parsers`; and `parsers`, which is the first
+again. localagent itself never imports `parsers`, since that may be a file of the user's.
 """
 
-from parsers.collect import (
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "parsers":
+    try:
+        real = import_module("localagent.parsers")
+    except ModuleNotFoundError:
+        pass  # the folder without localagent
+    else:
+        # What `parsers` and `localagent.parsers` give must be the same classes, whichever is imported first.
+        for found in walk_packages(real.__path__, "localagent.parsers."):
+            import_module(found.name)
+        sys.modules |= {
+            name.removeprefix("localagent."): module
+            for name, module in sys.modules.items()
+            if name.startswith("localagent.parsers")
+        }
+
+from .collect import (
     CallPart,
     Collector,
     MalformedPart,
@@ -22,12 +46,12 @@ from parsers.collect import (
     collect,
     segments,
 )
-from parsers.dialect import Dialect
-from parsers.engine.emitter import Place
-from parsers.engine.fits import ToolCheck, misfits
-from parsers.engine.spans import Span
-from parsers.engine.stream import StreamParser
-from parsers.events import (
+from .dialect import Dialect
+from .engine.emitter import Place
+from .engine.fits import ToolCheck, misfits
+from .engine.spans import Span
+from .engine.stream import StreamParser
+from .events import (
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
@@ -43,7 +67,9 @@ from parsers.events import (
     Reasoning,
     Text,
 )
-from parsers.formats import DIALECTS, dialect_named
+
+if TYPE_CHECKING:
+    from .formats import DIALECTS, dialect_named
 
 __all__ = [
     "DIALECTS",
@@ -78,3 +104,10 @@ __all__ = [
     "misfits",
     "segments",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the formats when one is first asked for: whoever needs the types of events needs no dialect."""
+    if name not in {"DIALECTS", "dialect_named"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".formats", __name__), name)

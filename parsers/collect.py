@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
-from parsers.events import (
+from .events import (
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,

@@ -35,12 +35,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from parsers.collect import CallPart, Part, ReasoningPart, collect
-from parsers.declared import NAME, declared_dialect
-from parsers.dialect import Dialect, InvalidDialect
-from parsers.engine.spans import Span
-from parsers.engine.stream import StreamParser
-from parsers.formats import dialect_named
+from .collect import CallPart, Part, ReasoningPart, collect
+from .declared import NAME, declared_dialect
+from .dialect import Dialect, InvalidDialect
+from .engine.spans import Span
+from .engine.stream import StreamParser
+from .formats import dialect_named
 
 __all__ = ["CONFIGURATION", "InvalidDialect", "load_declared", "load_dialect"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
-from parsers.engine.emitter import Emitter
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import NOWHERE, Span
-from parsers.engine.tools import Tool
+from .engine.emitter import Emitter
+from .engine.source import Reading, Source
+from .engine.spans import NOWHERE, Span
+from .engine.tools import Tool
 
 Inside = Literal["reasoning"]
 """The stretch that a prompt may leave open."""

@@ -44,14 +44,84 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel):
     assert {
         "localagent/models.toml",
         "localagent/py.typed",
-        "parsers/py.typed",
-        "parsers/__init__.py",
+        "localagent/parsers/py.typed",
+        "localagent/parsers/engine/stream.py",
         "localagent/nano/weights/lfm2-nano-f16.gguf",
         "localagent/nano/weights/mlx/model.safetensors",
     } <= names
     assert wheel.stat().st_size < 5_500_000
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"localagent", "parsers"}
+    assert [name for name in names if name.startswith("parsers/")] == ["parsers/__init__.py"]
+    assert not [name for name in names if "pyproject" in name]
+
+
+SAME = """
+import parsers.events, localagent.parsers
+from parsers.formats import DIALECTS
+assert parsers is localagent.parsers and DIALECTS is parsers.DIALECTS
+assert parsers.events.Text is localagent.parsers.Text
+print(parsers.__file__)
+"""
+SHADOWED = """
+import parsers
+from localagent import Agent, load, tool
+from localagent.parsers import DIALECTS
+print(parsers.MINE, len(DIALECTS) > 20)
+"""
+
+
+def run_away(site: Path, code: str, folder: Path) -> str:
+    """What a script says that lies in `folder`, where `site` is what is installed."""
+    script = folder / "script.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, script], env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("installed", ["wheel", "checkout"])
+def test_parsers_is_another_name_for_the_same_modules(installed, request, tmp_path):
+    site = tmp_path / "site" if installed == "wheel" else ROOT
+    if installed == "wheel":
+        zipfile.ZipFile(request.getfixturevalue("wheel")).extractall(site)
+    assert Path(run_away(site, SAME, tmp_path)).is_relative_to(site / "localagent")
+    (tmp_path / "parsers.py").write_text("MINE = 1\n")
+    assert run_away(site, SHADOWED, tmp_path) == "1 True", (
+        "a user's own parsers.py is the user's, and breaks nothing"
+    )
+
+
+def test_the_parsers_can_be_installed_alone(tmp_path):
+    """From the same folder, under a name of its own, and with the standard library alone."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=ROOT / "parsers",
+        check=True,
+        capture_output=True,
+    )
+    (path,) = tmp_path.glob("localagent_parsers-*.whl")
+    archive = zipfile.ZipFile(path)
+    site = tmp_path / "site"
+    archive.extractall(site)
+    (package, info) = sorted({name.split("/")[0] for name in archive.namelist()})
+    assert package == "localagent_parsers" and info.endswith(".dist-info")
+    stated = Parser().parsestr((site / info / "METADATA").read_text())
+    assert (stated["Version"], stated.get_all("Requires-Dist")) == (PROJECT["version"], None)
+    code = "from localagent_parsers import *; import localagent_parsers.custom, sys;" + (
+        "p = StreamParser(DIALECTS['hermes']); e = p.feed('<tool_call>{\"name\": \"f\"}</tool_call>') + p.close();"
+        "print(collect(e)[0].name, [m for m in sys.modules if m == 'localagent' or m == 'parsers'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", code],
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "f []\n"
 
 
 def test_the_training_of_lfm2_nano_stays_in_the_checkout(wheel):

@@ -50,10 +50,12 @@ def test_the_tree_is_the_tree():
         paths = [
             path
             for path in package.glob("[!_.]*")
-            if path.is_file() or {*path.iterdir()} - {*path.glob("_*")}
+            if not path.is_symlink() and (path.is_file() or {*path.iterdir()} - {*path.glob("_*")})
         ]
         found = (path.name + "/" * path.is_dir() for path in paths)
-        assert sorted(named[package]) == sorted({*found} - {"README.md", "py.typed"})
+        assert sorted(named[package]) == sorted(
+            {*found} - {"README.md", "LICENSE", "pyproject.toml", "py.typed"}
+        )
 
 
 def test_commands_are_commands(localagent_help):

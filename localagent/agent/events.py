@@ -12,8 +12,8 @@ from localagent.agent.rules import ApprovalRequest, Decision
 from localagent.errors import LocalAgentError
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, Message, ToolCallPart, ToolResultPart, Usage
+from localagent.parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reasoning, Text
 from localagent.prompt.request import RequestWarning
-from parsers import ArgumentEnd, ArgumentsDelta, CallStart, Event, Markup, Reasoning, Text
 
 RunStop = Literal["answer", "terminated", "turn_limit", "repeated", "rescues", "length", "cancelled"]
 """Why a run ended.

@@ -12,8 +12,8 @@ from typing import Literal
 
 from localagent.agent.slot import Slot, prefixed
 from localagent.messages import AssistantMessage, MalformedToolCallPart, ToolCallPart, ToolResultPart
+from localagent.parsers import MisfitKind, misfits
 from localagent.tools.names import normal_name
-from parsers import MisfitKind, misfits
 
 ForcedBy = Literal["turn_limit", "repeated", "rescues"]
 """Why a last answer is forced."""

@@ -53,7 +53,7 @@ def tool_names() -> Iterator[str]:
 @_quietly
 def dialect_names() -> Iterator[str]:
     """The parser's dialects."""
-    from parsers import DIALECTS
+    from localagent.parsers import DIALECTS
 
     yield from ("auto", *DIALECTS)
 

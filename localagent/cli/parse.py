@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from localagent.cli.terminal import cell, say, show_json, show_table
 from localagent.detection import AUTO, find_declared, find_dialect, guess_dialect, nearest_dialect
 from localagent.errors import UnknownDialect, UsageError
-from parsers import (
+from localagent.parsers import (
     DIALECTS,
     CallPart,
     Dialect,

@@ -33,10 +33,10 @@ from localagent.constraint.rules import Literals, Rules, choice, near, quoted
 from localagent.constraint.schema import Reader, Relaxed, escaped_step
 from localagent.constraint.values import INTEGER, NUMBER, Values
 from localagent.errors import Unsupported
-from parsers.engine.tools import WRAPPERS, declared, kind_of
-from parsers.literals.near import torn_beginning
-from parsers.literals.typed_text import STRING as _STRING
-from parsers.literals.typed_text import Kinds, typed_text
+from localagent.parsers.engine.tools import WRAPPERS, declared, kind_of
+from localagent.parsers.literals.near import torn_beginning
+from localagent.parsers.literals.typed_text import STRING as _STRING
+from localagent.parsers.literals.typed_text import Kinds, typed_text
 
 _NAME: Final = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"
 """An argument's name that every dialect writes as it is."""

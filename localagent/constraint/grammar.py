@@ -21,7 +21,7 @@ from localagent.constraint.rules import Literals, Rules, choice, quoted
 from localagent.constraint.schema import Reader, Relaxed
 from localagent.constraint.values import Values
 from localagent.errors import Unsupported, UsageError
-from parsers import Dialect
+from localagent.parsers import Dialect
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
 from localagent.hosts.utf8 import TokenText
+from localagent.parsers import CallEnd, CallStart, StreamParser
 from localagent.prompt.segments import Segment
-from parsers import CallEnd, CallStart, StreamParser
 
 if TYPE_CHECKING:
     from localagent.constraint.bars import Bars

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from localagent.errors import Unsupported
-from parsers import CallEnd, Dialect, Malformed, StreamParser, Text
+from localagent.parsers import CallEnd, Dialect, Malformed, StreamParser, Text
 
 Kind = Literal["string", "integer", "number", "boolean", "null", "array", "object"]
 

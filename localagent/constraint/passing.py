@@ -25,7 +25,7 @@ from localagent.constraint.validation import violations
 from localagent.errors import ConstraintFailed, Unsupported
 from localagent.hosts.protocol import Form
 from localagent.hosts.utf8 import TokenText
-from parsers import Collector, StreamParser, TextPart
+from localagent.parsers import Collector, StreamParser, TextPart
 
 _RANGES = ("lark", "core")
 """Forms that know ranges of tokens."""

@@ -20,10 +20,10 @@ from localagent.constraint.schema import Relaxed
 from localagent.control import Control
 from localagent.errors import GrammarMissing, GrammarTooLarge, Unsupported
 from localagent.hosts.protocol import Form, Host
+from localagent.parsers import CallEnd, CallStart, Dialect, StreamParser
 from localagent.prompt import RequestWarning
 from localagent.prompt.rendering import thinking_support
 from localagent.prompt.segments import Prompt
-from parsers import CallEnd, CallStart, Dialect, StreamParser
 
 if TYPE_CHECKING:
     from localagent.hosts.engine import Vocabulary

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from localagent.detection.finding import CONTROL
 from localagent.detection.guessing import Explanation, explain
+from localagent.parsers import DIALECTS, Dialect
+from localagent.parsers.custom import InvalidDialect, load_declared
+from localagent.parsers.engine.spans import NOWHERE
+from localagent.parsers.formats.token_pairs import labelled
 from localagent.prompt.probe import ARGUMENTS, NAME, TOOL, Written, probe_calls
 from localagent.prompt.thinking import opens_reasoning
-from parsers import DIALECTS, Dialect
-from parsers.custom import InvalidDialect, load_declared
-from parsers.engine.spans import NOWHERE
-from parsers.formats.token_pairs import labelled
 
 _ENDS = {end for dialect in DIALECTS.values() for end in dialect.ends}
 _FAMILIES = {"lfm2": "lfm2", "smollm3": "smollm3"}

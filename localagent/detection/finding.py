@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from localagent.errors import DialectMismatch, UnknownDialect
-from parsers import DIALECTS, Dialect, dialect_named
-from parsers.custom import InvalidDialect, load_declared, load_dialect
+from localagent.parsers import DIALECTS, Dialect, dialect_named
+from localagent.parsers.custom import InvalidDialect, load_declared, load_dialect
 
 AUTO = "auto"
 """In place of a dialect's name: detect it."""

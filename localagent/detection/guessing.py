@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from localagent.errors import UnknownDialect
-from parsers import (
+from localagent.parsers import (
     DIALECTS,
     CallEnd,
     CallPart,
@@ -30,8 +30,8 @@ from parsers import (
     Text,
     TextPart,
 )
-from parsers import collect as collect_parts
-from parsers.engine.spans import NOWHERE
+from localagent.parsers import collect as collect_parts
+from localagent.parsers.engine.spans import NOWHERE
 
 _SPACE = re.compile(r"\s+")
 

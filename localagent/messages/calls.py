@@ -29,7 +29,7 @@ from localagent.messages.values import (
     refuse,
     same_json,
 )
-from parsers.events import Fits
+from localagent.parsers.events import Fits
 
 ResultPart = Annotated[
     Annotated[TextPart, Tag("text")]

@@ -25,7 +25,7 @@ from localagent.nano.phrases import (
 from localagent.nano.skills import SKILLS, Skill
 from localagent.nano.values import SORTS, listed, sentence
 from localagent.nano.words import Lexicon
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 Call = tuple[str, dict[str, Any]]
 _HOLE = re.compile(r"\{(\w+)\}")

@@ -21,9 +21,7 @@ from typing import Any, Literal
 
 from localagent.errors import Unsupported
 from localagent.messages import AssistantMessage, ReasoningPart, TextPart, ToolCallPart
-from localagent.prompt.segments import Trusted
-from localagent.prompt.shield import LETTERS, Shield
-from parsers import (
+from localagent.parsers import (
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
@@ -37,8 +35,10 @@ from parsers import (
     StreamParser,
     collect,
 )
-from parsers import ReasoningPart as ParsedReasoning
-from parsers import TextPart as ParsedText
+from localagent.parsers import ReasoningPart as ParsedReasoning
+from localagent.parsers import TextPart as ParsedText
+from localagent.prompt.segments import Trusted
+from localagent.prompt.shield import LETTERS, Shield
 
 Inside = Literal["reasoning"]
 _OTHER = ("other",)

@@ -19,6 +19,7 @@ from localagent.messages import (
     TextPart,
     ToolMessage,
 )
+from localagent.parsers import Dialect
 from localagent.prompt.probe import TemplateSupport, probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Mixed, Prompt, Trusted
@@ -33,7 +34,6 @@ from localagent.prompt.thinking import (
     probe_thinking,
 )
 from localagent.prompt.variables import TARGET, join_users, to_wire
-from parsers import Dialect
 
 T = TypeVar("T")
 ToolSchema = Mapping[str, Any]

@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args
 
 from localagent.errors import TemplateFailed, UsageError
 from localagent.messages import ModelMessage, SystemMessage, TextPart
+from localagent.parsers import Dialect
 from localagent.prompt.probe import TOOL
 from localagent.prompt.request import RequestWarning
-from parsers import Dialect
 
 Level = Literal["low", "medium", "high"]
 Thinking = bool | Level | None

@@ -24,11 +24,11 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
+from localagent.parsers import Dialect
 from localagent.prompt.notation import own_words, write_calls
 from localagent.prompt.probe import TemplateSupport
 from localagent.prompt.request import Target
 from localagent.prompt.segments import Mixed
-from parsers import Dialect
 
 TARGET = Target("the chat template", system="slot", vision=False, orphan_results=True)
 

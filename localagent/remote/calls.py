@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from parsers import (
+from localagent.parsers import (
     DIALECTS,
     ArgumentEnd,
     ArgumentsDelta,
@@ -23,7 +23,7 @@ from parsers import (
     Reason,
     StreamParser,
 )
-from parsers import CallStart as Start
+from localagent.parsers import CallStart as Start
 
 _READER = DIALECTS["hermes"]
 _OPENING = '<tool_call>{"name": "call", "arguments": '

@@ -29,10 +29,7 @@ from localagent.messages import (
     ToolCallPart,
     Usage,
 )
-from localagent.remote.calls import UNPLACED, RemoteCalls, reason_of
-from localagent.turn import BrokenOff, Done, TurnEvent, as_part
-from localagent.wording import writable
-from parsers import (
+from localagent.parsers import (
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
@@ -46,6 +43,9 @@ from parsers import (
     Text,
     ToolCheck,
 )
+from localagent.remote.calls import UNPLACED, RemoteCalls, reason_of
+from localagent.turn import BrokenOff, Done, TurnEvent, as_part
+from localagent.wording import writable
 
 if TYPE_CHECKING:
     from localagent.constraint.schema import Relaxed

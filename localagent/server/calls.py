@@ -11,8 +11,8 @@ import json
 import re
 from dataclasses import replace
 
+from localagent.parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason
 from localagent.turn import TurnEvent
-from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Malformed, Reason
 
 
 class HeldCalls:

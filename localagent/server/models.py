@@ -25,11 +25,11 @@ from localagent.errors import (
 )
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
+from localagent.parsers import Dialect
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.server.weights import Weights
 from localagent.turn import TurnEvent
 from localagent.wording import listed, quoted
-from parsers import Dialect
 
 State = Literal["unloaded", "loading", "ready", "failed", "stalled"]
 _WATCH = 1.0

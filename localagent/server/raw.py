@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from localagent.errors import Unsupported
 from localagent.model import Model
+from localagent.parsers import DIALECTS
 from localagent.prompt.segments import Gap, Prompt, Raw
 from localagent.server.models import ServedModel
-from parsers import DIALECTS
 
 TEXT = dataclasses.replace(DIALECTS["plain"], name="text", reasoning=None, ends=())
 """The dialect of a model that continues a text: no markers, so that all of its output is text."""

@@ -10,7 +10,7 @@ from localagent.detection import asked_dialect, declared_in, detect_dialect
 from localagent.hosts.gguf import read_header
 from localagent.hosts.host import choose_context
 from localagent.hosts.mlx.folder import read_folder
-from parsers import Dialect
+from localagent.parsers import Dialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from localagent.messages import (
     ToolResultPart,
     UserMessage,
 )
+from localagent.parsers import CallPart, Dialect, MalformedPart
+from localagent.parsers import TextPart as ParsedText
 from localagent.prompt.notation import read_marked
 from localagent.prompt.pairing import pair
 from localagent.prompt.probe import TemplateSupport, probe
@@ -37,8 +39,6 @@ from localagent.prompt.segments import Mixed, Trusted
 from localagent.prompt.variables import TARGET, join_users, to_wire
 from localagent.wire.extras import keep
 from localagent.wire.payload import Fields, at, objects
-from parsers import CallPart, Dialect, MalformedPart
-from parsers import TextPart as ParsedText
 
 __all__ = ["TARGET", "TemplateSupport", "from_wire", "join_users", "probe", "to_wire"]
 

@@ -27,6 +27,6 @@ patterns that need the text around a match (`parsers.patterns`), and the older `
 expressions over the whole output, which transformers ignores.
 """
 
-from parsers.declared.dialect import NAME, declared_dialect
+from .dialect import NAME, declared_dialect
 
 __all__ = ["NAME", "declared_dialect"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from parsers.declared.shapes import Name
-from parsers.declared.template import Field
-from parsers.dialect import Context
-from parsers.engine.driver import Block, Call
-from parsers.engine.faults import Fault
-from parsers.engine.writer import NAME, CallWriter
-from parsers.events import Reason
-from parsers.patterns import Found, Pattern, Patterns
+from ..dialect import Context
+from ..engine.driver import Block, Call
+from ..engine.faults import Fault
+from ..engine.writer import NAME, CallWriter
+from ..events import Reason
+from ..patterns import Found, Pattern, Patterns
+from .shapes import Name
+from .template import Field
 
 
 def named(name: Name, opening: Found) -> str:

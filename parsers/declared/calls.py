@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from parsers.declared.objects import BareObject, NamedObject, ObjectsBlock
-from parsers.declared.raw import Fixed, Lines, Tags
-from parsers.declared.shapes import (
+from ..dialect import Context
+from ..engine.source import Reading
+from ..events import Reason
+from ..patterns import Found, Patterns
+from .objects import BareObject, NamedObject, ObjectsBlock
+from .raw import Fixed, Lines, Tags
+from .shapes import (
     FixedArguments,
     LineArguments,
     ObjectArguments,
     ObjectCalls,
     TagArguments,
 )
-from parsers.declared.template import Field
-from parsers.dialect import Context
-from parsers.engine.source import Reading
-from parsers.events import Reason
-from parsers.patterns import Found, Patterns
+from .template import Field
 
 
 def read_calls(context: Context, field: Field, opening: Found) -> Reading:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from parsers.dialect import InvalidDialect
-from parsers.patterns import InvalidPattern, Node, Pattern, compile_pattern, parse
+from ..dialect import InvalidDialect
+from ..patterns import InvalidPattern, Node, Pattern, compile_pattern, parse
 
 
 class Checks:

@@ -9,15 +9,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from parsers.collect import CallPart, collect
-from parsers.declared.shapes import ObjectArguments
-from parsers.declared.template import Field, Template, read_template
-from parsers.declared.turn import DeclaredTurn, plan_of
-from parsers.declared.written import can_be_written, renderer
-from parsers.dialect import Dialect, InvalidDialect
-from parsers.engine.spans import NOWHERE, Span
-from parsers.engine.stream import StreamParser
-from parsers.engine.tools import kind_of
+from ..collect import CallPart, collect
+from ..dialect import Dialect, InvalidDialect
+from ..engine.spans import NOWHERE, Span
+from ..engine.stream import StreamParser
+from ..engine.tools import kind_of
+from .shapes import ObjectArguments
+from .template import Field, Template, read_template
+from .turn import DeclaredTurn, plan_of
+from .written import can_be_written, renderer
 
 NAME = "declared"
 """The name of every such dialect: it is in no table."""

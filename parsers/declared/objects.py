@@ -6,21 +6,21 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-from parsers.declared.block import UNFINISHED, CallField, ignore, named
-from parsers.declared.shapes import ObjectArguments, ObjectCalls
-from parsers.declared.template import Field
-from parsers.dialect import Context
-from parsers.engine.driver import Call, FollowsCall
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.events import Reason
-from parsers.formats.gemma import GemmaCall, GemmaReader
-from parsers.formats.named import NamedBlock
-from parsers.formats.objects.block import JsonBlock
-from parsers.formats.objects.calls import LooseJsonCall
-from parsers.literals.values import JsonReader
-from parsers.patterns import Found, Patterns
+from ..dialect import Context
+from ..engine.driver import Call, FollowsCall
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..events import Reason
+from ..formats.gemma import GemmaCall, GemmaReader
+from ..formats.named import NamedBlock
+from ..formats.objects.block import JsonBlock
+from ..formats.objects.calls import LooseJsonCall
+from ..literals.values import JsonReader
+from ..patterns import Found, Patterns
+from .block import UNFINISHED, CallField, ignore, named
+from .shapes import ObjectArguments, ObjectCalls
+from .template import Field
 
 
 class ObjectsBlock(JsonBlock):

@@ -13,17 +13,17 @@ from collections.abc import Generator, Set
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
-from parsers.declared.block import CallField
-from parsers.declared.shapes import FixedArguments, LineArguments, Name, TagArguments, Value
-from parsers.declared.template import Field
-from parsers.dialect import Context
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.writer import CallWriter, json_text
-from parsers.events import Reason
-from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import ANY_JSON, STRING, Kinds, read_literal, replace_lone, typed_text
-from parsers.patterns import Found, Pattern, Patterns, compile_pattern, literals
+from ..dialect import Context
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.writer import CallWriter, json_text
+from ..events import Reason
+from ..literals.strings import whole_characters
+from ..literals.typed_text import ANY_JSON, STRING, Kinds, read_literal, replace_lone, typed_text
+from ..patterns import Found, Pattern, Patterns, compile_pattern, literals
+from .block import CallField
+from .shapes import FixedArguments, LineArguments, Name, TagArguments, Value
+from .template import Field
 
 _CLOSING_TAG = re.compile(r"\s*</([\w.:-]+)>\s*")
 OPENED_TAG = re.compile(r"<([\w.:-]+)")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parsers.declared.checks import Checks
-from parsers.patterns import ANY, Group, OneOf, Pattern, Repeat, Row
+from ..patterns import ANY, Group, OneOf, Pattern, Repeat, Row
+from .checks import Checks
 
 PARSERS: Mapping[str, tuple[str, ...]] = {
     "text": ("strip",),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Literal as Exactly
 
-from parsers.declared.checks import Checks
-from parsers.declared.shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, Shapes
-from parsers.patterns import SPACE, TAG, Choice, Literal, Node, OneOf, Pattern, Repeat, Row, literals
+from ..patterns import SPACE, TAG, Choice, Literal, Node, OneOf, Pattern, Repeat, Row, literals
+from .checks import Checks
+from .shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, Shapes
 
 Kind = Exactly["content", "reasoning", "calls"]
 KINDS: Mapping[str, Kind] = {

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from parsers.declared.calls import read_calls
-from parsers.declared.shapes import ObjectArguments
-from parsers.declared.template import Field, Template
-from parsers.dialect import Context, Inside
-from parsers.engine.emitter import Emitter
-from parsers.engine.source import Reading
-from parsers.events import Reason
-from parsers.patterns import Found, Pattern, Patterns, compile_pattern, literals
+from ..dialect import Context, Inside
+from ..engine.emitter import Emitter
+from ..engine.source import Reading
+from ..events import Reason
+from ..patterns import Found, Pattern, Patterns, compile_pattern, literals
+from .calls import read_calls
+from .shapes import ObjectArguments
+from .template import Field, Template
 
 _OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
 """In place of a field for the text outside of them."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from parsers.declared.raw import OPENED_TAG
-from parsers.declared.shapes import (
+from ..dialect import Calls, Render
+from ..engine.spans import Span
+from ..formats.gemma import KEY, GemmaWriter
+from ..literals.values import MAX_DEPTH
+from ..literals.writer import JSON, RawWriter, Writer
+from .raw import OPENED_TAG
+from .shapes import (
     FixedArguments,
     LineArguments,
     ObjectArguments,
@@ -14,12 +19,7 @@ from parsers.declared.shapes import (
     TagArguments,
     Value,
 )
-from parsers.declared.template import Field
-from parsers.dialect import Calls, Render
-from parsers.engine.spans import Span
-from parsers.formats.gemma import KEY, GemmaWriter
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.writer import JSON, RawWriter, Writer
+from .template import Field
 
 Reads = Callable[[str, list[tuple[str, Mapping[str, Any]]]], bool]
 """Whether a text is read as these calls and nothing else."""

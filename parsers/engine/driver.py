@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
-from parsers.dialect import Context
-from parsers.engine.faults import Fault
-from parsers.engine.fits import is_torn, misfits
-from parsers.engine.source import Reading
-from parsers.engine.spans import NOWHERE
-from parsers.engine.writer import CallWriter
-from parsers.events import Misfit, MisfitKind, Reason
+from ..dialect import Context
+from ..events import Misfit, MisfitKind, Reason
+from .faults import Fault
+from .fits import is_torn, misfits
+from .source import Reading
+from .spans import NOWHERE
+from .writer import CallWriter
 
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
 """Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""

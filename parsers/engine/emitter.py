@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from parsers.engine.faults import Fault
-from parsers.events import (
+from ..events import (
     ArgumentEnd,
     ArgumentsDelta,
     CallEnd,
@@ -24,6 +23,7 @@ from parsers.events import (
     Reasoning,
     Text,
 )
+from .faults import Fault
 
 Place = Literal["text", "reasoning", "calls"]
 """What a stretch of output is: content, reasoning, or a block of calls that a marker has opened."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parsers.events import Reason
+from ..events import Reason
 
 
 class Fault(Exception):

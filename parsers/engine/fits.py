@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from parsers.engine.tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, kinds_of_type, required_of
-from parsers.events import Fits, Misfit, MisfitKind
+from ..events import Fits, Misfit, MisfitKind
+from .tools import MAX_SCHEMA_DEPTH, Tool, declared, kind_of, kinds_of_type, required_of
 
 MAX_MISFITS = 8
 MAX_STEPS = 10_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
-from parsers.dialect import Context, Dialect, Inside
-from parsers.engine.emitter import Emitter, Place
-from parsers.engine.source import Reading, Source
-from parsers.engine.tools import declared
-from parsers.events import Event, Finish
+from ..dialect import Context, Dialect, Inside
+from ..events import Event, Finish
+from .emitter import Emitter, Place
+from .source import Reading, Source
+from .tools import declared
 
 
 class StreamParser:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from parsers.engine.faults import Fault
-from parsers.engine.words import literal
+from .faults import Fault
+from .words import literal
 
 WRAPPERS = frozenset({"properties", "parameters", "arguments", "args", "kwargs", "input"})
 """Names under which models repeat the schema's own nesting: `f(properties={...})`."""

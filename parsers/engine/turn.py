@@ -14,12 +14,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from parsers.dialect import Context, Dialect, Inside, Opening
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import Span
-from parsers.events import Reason
+from ..dialect import Context, Dialect, Inside, Opening
+from ..events import Reason
+from .emitter import Emitter
+from .faults import Fault
+from .source import Reading, Source
+from .spans import Span
 
 _CALLS = "calls without a marker"
 _BLANKS = re.compile(r"[ \t\r\n]{0,16}")

@@ -9,8 +9,8 @@ import math
 import re
 from typing import Any
 
-from parsers.engine.faults import Fault
-from parsers.events import Reason
+from ..events import Reason
+from .faults import Fault
 
 CONSTANTS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
 

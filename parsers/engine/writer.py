@@ -9,12 +9,12 @@ from json.encoder import encode_basestring as quote_json
 from types import MappingProxyType
 from typing import Any
 
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.fits import argument_fits, call_fits, name_fits
-from parsers.engine.source import Source
-from parsers.engine.tools import Tool
-from parsers.events import Fits, Reason
+from ..events import Fits, Reason
+from .emitter import Emitter
+from .faults import Fault
+from .fits import argument_fits, call_fits, name_fits
+from .source import Source
+from .tools import Tool
 
 NAME = re.compile(r"[\w.\-]*")
 """Tool names: letters, digits, `_`, `.` and `-`."""

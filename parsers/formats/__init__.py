@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from parsers.dialect import Dialect
-from parsers.formats import (
+from ..dialect import Dialect
+from . import (
     functionary,
     gemma,
     harmony,
@@ -19,10 +19,10 @@ from parsers.formats import (
     step3,
     token_pairs,
 )
-from parsers.formats.lists import table as lists
-from parsers.formats.objects import table as objects
-from parsers.formats.objects.bare import BareCalls
-from parsers.formats.tags import table as tags
+from .lists import table as lists
+from .objects import table as objects
+from .objects.bare import BareCalls
+from .tags import table as tags
 
 _OWN = frozenset({"lfm2"})
 """LFM2's policy 13 says which calls without markers count: lists in Python, and no JSON."""

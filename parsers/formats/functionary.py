@@ -14,15 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from parsers.dialect import Context, Dialect, Inside
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.named import NamedBlock, NamedCall, by_template
-from parsers.literals.skipping import QUOTES
+from ..dialect import Context, Dialect, Inside
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn
+from ..engine.writer import NAME
+from ..events import Reason
+from ..literals.skipping import QUOTES
+from .named import NamedBlock, NamedCall, by_template
 
 _END = "<|eot_id|>"
 _MESSAGE, _ANSWER = Span(">>>", _END), Span(">>>all\n", _END)

@@ -12,20 +12,20 @@ from collections.abc import Generator, Iterable, Mapping
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
-from parsers.dialect import Calls, Context, Dialect, Render
-from parsers.engine.driver import FramedBlock
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.words import CONSTANTS, literal
-from parsers.engine.writer import NAME, CallWriter
-from parsers.events import Reason
-from parsers.formats.lists.code import fences
-from parsers.literals.skipping import QUOTES
-from parsers.literals.values import IDENTIFIER, MAX_DEPTH, STRING_STARTS, Follows, Frame, JsonReader
-from parsers.literals.verbatim import FIRST, Unclosed, Verbatim
-from parsers.literals.writer import JSON, Writer, verbatim
+from ..dialect import Calls, Context, Dialect, Render
+from ..engine.driver import FramedBlock
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn
+from ..engine.words import CONSTANTS, literal
+from ..engine.writer import NAME, CallWriter
+from ..events import Reason
+from ..literals.skipping import QUOTES
+from ..literals.values import IDENTIFIER, MAX_DEPTH, STRING_STARTS, Follows, Frame, JsonReader
+from ..literals.verbatim import FIRST, Unclosed, Verbatim
+from ..literals.writer import JSON, Writer, verbatim
+from .lists.code import fences
 
 KEY = re.compile(r"""[^\s,:=(){}\[\]<'"\ud800-\udfff]*""")
 """Keys that are written without quotes."""

@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from parsers.dialect import Context, Dialect, Inside
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn, Stops
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.named import NamedBlock, by_template, tool_behind
+from ..dialect import Context, Dialect, Inside
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn, Stops
+from ..engine.writer import NAME
+from ..events import Reason
+from .named import NamedBlock, by_template, tool_behind
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from parsers.dialect import Calls, Context, Dialect
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.objects.block import JsonBlock
-from parsers.formats.objects.calls import ARGUMENTS, LooseJsonCall
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.writer import JSON, Writer
+from ..dialect import Calls, Context, Dialect
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn
+from ..engine.writer import NAME
+from ..events import Reason
+from ..literals.values import MAX_DEPTH
+from ..literals.writer import JSON, Writer
+from .objects.block import JsonBlock
+from .objects.calls import ARGUMENTS, LooseJsonCall
 
 MODEL, CALL, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|end_message|>"
 TEXT_CALL = "<|content_invoke_tool_text|>"

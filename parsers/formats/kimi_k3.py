@@ -15,18 +15,18 @@ import re
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
-from parsers.dialect import Calls, Context, Dialect, Inside
-from parsers.engine.driver import FramedBlock
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import Span
-from parsers.engine.tools import kind_of
-from parsers.engine.turn import MarkedTurn, Stops
-from parsers.engine.writer import NAME, json_text
-from parsers.events import Reason
-from parsers.literals.raw import RawCall
-from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import (
+from ..dialect import Calls, Context, Dialect, Inside
+from ..engine.driver import FramedBlock
+from ..engine.faults import Fault
+from ..engine.source import Reading, Source
+from ..engine.spans import Span
+from ..engine.tools import kind_of
+from ..engine.turn import MarkedTurn, Stops
+from ..engine.writer import NAME, json_text
+from ..events import Reason
+from ..literals.raw import RawCall
+from ..literals.strings import whole_characters
+from ..literals.typed_text import (
     ANY_JSON,
     CONTAINERS,
     OR_TEXT,
@@ -35,9 +35,9 @@ from parsers.literals.typed_text import (
     holds_no_tags,
     typed_text,
 )
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.verbatim import Verbatim
-from parsers.literals.writer import JSON, Writer, verbatim
+from ..literals.values import MAX_DEPTH
+from ..literals.verbatim import Verbatim
+from ..literals.writer import JSON, Writer, verbatim
 
 OPEN, CLOSE, SEPARATOR, END = "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"
 TOKENS = (OPEN, CLOSE, SEPARATOR, END)

@@ -20,19 +20,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from parsers.dialect import Calls, Context, Dialect
-from parsers.engine.driver import Call, FramedBlock
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.tools import kinds_of_schema
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME, json_text
-from parsers.events import Reason
-from parsers.literals.raw import Ends, RawCall
-from parsers.literals.typed_text import STRING, Kinds, replace_lone, typed_text, untyped
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.writer import RawWriter
+from ..dialect import Calls, Context, Dialect
+from ..engine.driver import Call, FramedBlock
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.tools import kinds_of_schema
+from ..engine.turn import MarkedTurn
+from ..engine.writer import NAME, json_text
+from ..events import Reason
+from ..literals.raw import Ends, RawCall
+from ..literals.typed_text import STRING, Kinds, replace_lone, typed_text, untyped
+from ..literals.values import MAX_DEPTH
+from ..literals.writer import RawWriter
 
 TOKEN = "]<]minimax[>["
 """In front of every tag."""

@@ -18,18 +18,18 @@ import re
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 
-from parsers.dialect import Calls, Context, Dialect, Inside
-from parsers.engine.driver import Call
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn, Stops
-from parsers.events import Reason
-from parsers.formats.tags.block import TagBlock
-from parsers.formats.tags.call import Shape, TagCall
-from parsers.formats.tags.written import Tags
-from parsers.literals.raw import Ends
-from parsers.literals.writer import RawWriter
+from ..dialect import Calls, Context, Dialect, Inside
+from ..engine.driver import Call
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn, Stops
+from ..events import Reason
+from ..literals.raw import Ends
+from ..literals.writer import RawWriter
+from .tags.block import TagBlock
+from .tags.call import Shape, TagCall
+from .tags.written import Tags
 
 START, MESSAGE, END, TURN_END = "<|start|>", "<|message|>", "<|eom|>", "<|eot|>"
 _ENDS = (TURN_END, END, "<|end_of_text|>")

@@ -11,19 +11,19 @@ import re
 from collections.abc import Collection, Generator, Iterable
 from dataclasses import replace
 
-from parsers.dialect import Calls, Context, Dialect, Render
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import NOWHERE, THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.lists.block import ListBlock
-from parsers.formats.objects.block import JsonBlock
-from parsers.formats.objects.calls import LooseJsonCall
-from parsers.literals.skipping import QUOTES
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.writer import JSON, Writer
+from ..dialect import Calls, Context, Dialect, Render
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import NOWHERE, THINK, Span
+from ..engine.turn import MarkedTurn
+from ..engine.writer import NAME
+from ..events import Reason
+from ..literals.skipping import QUOTES
+from ..literals.values import MAX_DEPTH
+from ..literals.writer import JSON, Writer
+from .lists.block import ListBlock
+from .objects.block import JsonBlock
+from .objects.calls import LooseJsonCall
 
 _FENCE = "```"
 _OPENING_FENCE = re.compile(r"\s*(?:```[\w \t\r-]*\s*)?")

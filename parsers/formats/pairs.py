@@ -19,22 +19,22 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.driver import Call, CallBlock, FramedBlock
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME, json_text
-from parsers.events import Reason
-from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
-from parsers.formats.objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
-from parsers.formats.tags.block import TagBlock
-from parsers.formats.tags.written import in_blocks
-from parsers.literals.near import NearTags, looks_like, near_tags
-from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
-from parsers.literals.writer import RawWriter
+from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..engine.driver import Call, CallBlock, FramedBlock
+from ..engine.faults import Fault
+from ..engine.source import Reading, Source
+from ..engine.spans import THINK, Span
+from ..engine.turn import MarkedTurn
+from ..engine.writer import NAME, json_text
+from ..events import Reason
+from ..literals.near import NearTags, looks_like, near_tags
+from ..literals.raw import QUOTING, Ends, RawCall
+from ..literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
+from ..literals.writer import RawWriter
+from .objects.block import ByFirstCharacter, JsonBlock
+from .objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
+from .tags.block import TagBlock
+from .tags.written import in_blocks
 
 _NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")

@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable
 
-from parsers.dialect import Calls, Context, Dialect
-from parsers.engine.driver import Call
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.events import Reason
-from parsers.formats.tags.block import TagBlock
-from parsers.formats.tags.call import Shape, TagCall
-from parsers.formats.tags.written import Tags
-from parsers.literals.writer import RawWriter
+from ..dialect import Calls, Context, Dialect
+from ..engine.driver import Call
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import THINK, Span
+from ..engine.turn import MarkedTurn
+from ..events import Reason
+from ..literals.writer import RawWriter
+from .tags.block import TagBlock
+from .tags.call import Shape, TagCall
+from .tags.written import Tags
 
 _BLOCK = Span("<\uff5ctool_calls_begin\uff5c>", "<\uff5ctool_calls_end\uff5c>")
 _CALL = Span("<\uff5ctool_call_begin\uff5c>", "<\uff5ctool_call_end\uff5c>")

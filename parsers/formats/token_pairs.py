@@ -5,14 +5,14 @@ The grammar is that of `pairs`; here is how each format spells its tags, and wha
 
 from __future__ import annotations
 
-from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.turn import MarkedTurn
-from parsers.formats.objects.block import ByFirstCharacter, JsonBlock
-from parsers.formats.pairs import Pairs, PairsBlock, PairShape, PairsSection
-from parsers.formats.tags.written import in_blocks, in_one_block
-from parsers.literals.writer import RawWriter
+from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.turn import MarkedTurn
+from ..literals.writer import RawWriter
+from .objects.block import ByFirstCharacter, JsonBlock
+from .pairs import Pairs, PairsBlock, PairShape, PairsSection
+from .tags.written import in_blocks, in_one_block
 
 
 def _blocks(shape: PairShape) -> GrammarFactory:

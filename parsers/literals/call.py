@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from parsers.dialect import Context
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.writer import CallWriter
-from parsers.literals.values import LiteralReader
+from ..dialect import Context
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.writer import CallWriter
+from .values import LiteralReader
 
 
 class LiteralCall:

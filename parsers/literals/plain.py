@@ -12,7 +12,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
-from parsers.engine.words import CONSTANTS
+from ..engine.words import CONSTANTS
 
 _TEXT = r"""(?:"([^"\\<\ud800-\udfff]*)"|'([^'\\<\ud800-\udfff]*)')"""
 _WORD = r"(-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,15})?|true|false|null|True|False|None)"

@@ -11,14 +11,14 @@ from collections.abc import Generator, Mapping
 from json.encoder import encode_basestring as quote_json
 from types import MappingProxyType
 
-from parsers.dialect import Context
-from parsers.engine.faults import Fault
-from parsers.engine.source import Source
-from parsers.engine.writer import CallWriter, json_text
-from parsers.events import Reason
-from parsers.literals.near import NearTags, is_text_before, nearest
-from parsers.literals.strings import whole_characters
-from parsers.literals.typed_text import (
+from ..dialect import Context
+from ..engine.faults import Fault
+from ..engine.source import Source
+from ..engine.writer import CallWriter, json_text
+from ..events import Reason
+from .near import NearTags, is_text_before, nearest
+from .strings import whole_characters
+from .typed_text import (
     LONGEST_CONSTANT,
     STRING,
     Kinds,

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from enum import Enum, auto
 from functools import cache
 
-from parsers.engine.source import Source
-from parsers.engine.spans import Span
+from ..engine.source import Source
+from ..engine.spans import Span
 
 QUOTES = ("'", '"')
 

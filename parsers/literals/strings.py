@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator
 from functools import cache
 from json.encoder import encode_basestring as quote_json
 
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import Span
-from parsers.events import Reason
+from ..engine.faults import Fault
+from ..engine.source import Reading, Source
+from ..engine.spans import Span
+from ..events import Reason
 
 PREFIXES = frozenset({"r", "u", "f", "b", "rb", "br", "rf", "fr"})
 

@@ -10,16 +10,16 @@ import re
 from collections.abc import Generator
 from typing import Any
 
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Source
-from parsers.engine.spans import NOWHERE
-from parsers.engine.tools import kind_of
-from parsers.engine.words import CONSTANTS, literal
-from parsers.engine.writer import CallWriter
-from parsers.events import Reason
-from parsers.literals.strings import whole_characters
-from parsers.literals.values import JsonReader
+from ..engine.emitter import Emitter
+from ..engine.faults import Fault
+from ..engine.source import Source
+from ..engine.spans import NOWHERE
+from ..engine.tools import kind_of
+from ..engine.words import CONSTANTS, literal
+from ..engine.writer import CallWriter
+from ..events import Reason
+from .strings import whole_characters
+from .values import JsonReader
 
 Kinds = frozenset[str] | None
 """The JSON types that a value may have, None if nobody says so."""

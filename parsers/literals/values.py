@@ -15,15 +15,15 @@ from collections.abc import Callable, Generator
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.words import CONSTANTS, literal
-from parsers.engine.writer import NAME, CallWriter, json_text
-from parsers.events import Reason
-from parsers.literals.plain import LEAST, MOST_DEPTH, plain_items, plain_members
-from parsers.literals.skipping import QUOTES, Passed, opening_quote, pass_literal
-from parsers.literals.strings import PREFIXES, String
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.words import CONSTANTS, literal
+from ..engine.writer import NAME, CallWriter, json_text
+from ..events import Reason
+from .plain import LEAST, MOST_DEPTH, plain_items, plain_members
+from .skipping import QUOTES, Passed, opening_quote, pass_literal
+from .strings import PREFIXES, String
 
 MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Generator
 from json.encoder import encode_basestring as quote_json
 from typing import NamedTuple
 
-from parsers.engine.faults import Fault
-from parsers.engine.writer import CallWriter
-from parsers.events import Reason
-from parsers.literals.strings import whole_characters
+from ..engine.faults import Fault
+from ..engine.writer import CallWriter
+from ..events import Reason
+from .strings import whole_characters
 
 FIRST = "<"
 """With which every token of these formats begins."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring as quote_json
 from typing import Any
 
-from parsers.engine.writer import NAME
-from parsers.formats.lists.pythonic import PARAMETER
-from parsers.literals.values import MAX_DEPTH
+from ..engine.writer import NAME
+from ..formats.lists.pythonic import PARAMETER
+from .values import MAX_DEPTH
 
 PYTHON = {None: "None", True: "True", False: "False"}
 JSON = {None: "null", True: "true", False: "false"}

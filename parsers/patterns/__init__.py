@@ -10,7 +10,7 @@ What looks at the text around a match (lookaround, word boundaries, references t
 is whatever `re` and the `regex` package could read differently.
 """
 
-from parsers.patterns.expression import (
+from .expression import (
     ANY,
     SPACE,
     Choice,
@@ -24,8 +24,8 @@ from parsers.patterns.expression import (
     literals,
     parse,
 )
-from parsers.patterns.program import TAG, Pattern, compile_pattern
-from parsers.patterns.search import Found, Patterns
+from .program import TAG, Pattern, compile_pattern
+from .search import Found, Patterns
 
 __all__ = [
     "ANY",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from parsers.patterns.expression import (
+from .expression import (
     SPACE,
     Choice,
     Edge,

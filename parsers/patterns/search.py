@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from functools import cache
 from typing import NamedTuple
 
-from parsers.engine.source import Reading, Source
-from parsers.patterns.program import Op, Pattern
+from ..engine.source import Reading, Source
+from .program import Op, Pattern
 
 
 class Found(NamedTuple):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from localagent.bench.parsers.children import Child
 from localagent.bench.parsers.corpora import Call, Row
 from localagent.bench.parsers.judging import Reading, Verdict, judge_calls
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 if TYPE_CHECKING:
     from canitoolcall.fixtures import Family, Fixture

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from localagent.bench.model.bfcl import JUDGED, find_package
 from localagent.errors import UsageError
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 Call = tuple[str, dict[str, Any]]
 Tools = list[dict[str, Any]]

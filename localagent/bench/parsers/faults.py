@@ -19,7 +19,7 @@ from typing import Any
 from localagent.bench.parsers.corpora import Call, Task
 from localagent.bench.parsers.judging import Own, Same, edited, folded, is_own
 from localagent.bench.parsers.outputs import PROMPTED, Output, with_draft
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 Change = Callable[[Output, Task, random.Random], str | Output | None]
 """What becomes of an output: its text, or more of it; None where it has no place for the fault."""

@@ -26,7 +26,7 @@ from localagent.bench.parsers.outputs import FAULTS, FAULTS_TOLD, Output, cut, t
 from localagent.bench.parsers.trips import MOST_CASES, SHARES, Count, Counts, counted, share, tell
 from localagent.bench.results import Chart, Column, Results, Table
 from localagent.bench.statistics import wilson
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 SETS: dict[str, Collection[str]] = {"one": FAULTS, "further": FURTHER}
 """The faults whose figures are published, and the others, which are counted apart."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.bench.parsers.corpora import Call, Task, Tools
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 CUTS = ("1", "2", "3", "7", "token", "random")
 """How an output is cut: every so many characters, at the borders of tokens, or at random."""

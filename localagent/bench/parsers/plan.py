@@ -19,7 +19,7 @@ from localagent.bench.parsers.trips import read_back
 from localagent.bench.results import Column, Results, Table
 from localagent.distribution import install_command
 from localagent.errors import UsageError
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 CORPORA = ("canitoolcall", "cases", "bfcl")
 _QUICK_TASKS, _QUICK_ROWS = 3, 4

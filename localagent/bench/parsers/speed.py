@@ -7,7 +7,7 @@ from typing import Any
 
 from localagent.bench.parsers.children import Child, Gone
 from localagent.bench.results import Chart, Column, Results, Table
-from parsers import DIALECTS
+from localagent.parsers import DIALECTS
 
 PIECE = 4
 """Characters of a piece, about a token."""

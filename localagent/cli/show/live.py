@@ -18,8 +18,8 @@ from localagent.cli.show.region import Region
 from localagent.cli.show.view import PATIENCE, StreamView
 from localagent.cli.terminal import Output, flat, styled, takes_colour, write_raw
 from localagent.messages import describe_arguments
+from localagent.parsers import CallEnd, CallStart, Reasoning, Text
 from localagent.wording import one_line
-from parsers import CallEnd, CallStart, Reasoning, Text
 
 if TYPE_CHECKING:
     from localagent.cli.show.markdown import MarkdownRows

@@ -30,9 +30,9 @@ from localagent.cli.terminal import (
 )
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import AssistantMessage, ToolCallPart, ToolResultPart, describe_arguments
+from localagent.parsers import CallEnd, Malformed, Reasoning, Text
 from localagent.prompt.request import RequestWarning
 from localagent.wording import one_line, printable
-from parsers import CallEnd, Malformed, Reasoning, Text
 
 _ERASE = "\r\x1b[K"
 PATIENCE = 0.5

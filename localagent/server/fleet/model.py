@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from localagent.errors import EngineFailed, LocalAgentError
 from localagent.hosts.protocol import Prefilled, Queued
 from localagent.messages import Message
+from localagent.parsers import Dialect
 from localagent.prompt import RequestWarning
 from localagent.prompt.segments import Raw
 from localagent.server.fleet.affinity import marks_of
 from localagent.server.queue import Overloaded
 from localagent.turn import TurnEvent
-from parsers import Dialect
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle

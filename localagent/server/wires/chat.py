@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
 from localagent.messages import AssistantMessage, Message
+from localagent.parsers import ArgumentsDelta, CallEnd, CallStart, Fits, Malformed, Reasoning, Text
 from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -53,7 +54,6 @@ from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.openai.items import CUSTOM_INPUT
 from localagent.wire.payload import Fields, whole
-from parsers import ArgumentsDelta, CallEnd, CallStart, Fits, Malformed, Reasoning, Text
 
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),

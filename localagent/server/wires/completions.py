@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localagent.hosts.sampling import MOST_LOGPROBS, Numbers
+from localagent.parsers import Text
 from localagent.prompt.segments import Gap, Raw
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -31,7 +32,6 @@ from localagent.server.wires.openai import (
 )
 from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire.payload import Fields
-from parsers import Text
 
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),

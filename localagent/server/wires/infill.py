@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from localagent.parsers import Text
 from localagent.prompt.segments import Gap
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -28,7 +29,6 @@ from localagent.server.wires.openai import (
     read_sampling,
 )
 from localagent.turn import Done, TurnEvent
-from parsers import Text
 
 OPTIONS: Mapping[str, Option] = {
     **dict.fromkeys(SAMPLING, "taken"),

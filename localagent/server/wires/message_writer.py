@@ -16,10 +16,10 @@ from typing import Any, Literal
 from localagent.errors import ContextOverflow
 from localagent.hosts.protocol import Prefilled
 from localagent.messages import Usage
+from localagent.parsers import CallEnd, Malformed, Reasoning, Text
 from localagent.server.exchange import Answer, BadRequest, Frame, message_of, status_of
 from localagent.server.wires.openai import malformed_entry, own_fields, unfit_entries, worth_telling
 from localagent.turn import Done, TurnEvent
-from parsers import CallEnd, Malformed, Reasoning, Text
 
 SIGNATURE = "localagent"
 """What thinking is signed with. Nobody checks it, but clients drop thinking whose signature is empty."""

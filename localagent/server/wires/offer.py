@@ -8,12 +8,12 @@ from typing import Any
 
 from localagent.errors import InvalidTool
 from localagent.messages import Message, UserMessage
+from localagent.parsers import CallEnd
 from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import BadRequest, Limits, dump, header_word
 from localagent.tools.bounds import ToolRoom, json_size
 from localagent.wire.openai.items import CUSTOM_INPUT, full_name
 from localagent.wire.payload import Fields
-from parsers import CallEnd
 
 
 @dataclass(slots=True)

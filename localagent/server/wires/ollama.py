@@ -15,6 +15,7 @@ from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import ImagePart, Message, SystemMessage
+from localagent.parsers import CallEnd, Malformed, Reasoning, Text
 from localagent.prompt.segments import Gap, Raw
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
@@ -48,7 +49,6 @@ from localagent.server.wires.openai import (
 from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire import openai
 from localagent.wire.payload import Fields, at
-from parsers import CallEnd, Malformed, Reasoning, Text
 
 # fmt: off
 _BOTH: Mapping[str, Option] = {

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from localagent.errors import ContextOverflow, UnknownModel
 from localagent.hosts.sampling import MOST_BIAS, MOST_BIASES, Numbers, Sampling, SamplingOptions
+from localagent.parsers import Fits, Malformed, misfits
 from localagent.server.exchange import Answer, BadRequest, Refused, message_of, status_of
 from localagent.turn import Done, Scored
 from localagent.wire.payload import Fields, whole
-from parsers import Fits, Malformed, misfits
 
 # -- errors -----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localagent.errors import ContextOverflow
+from localagent.parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 from localagent.server.calls import HeldCalls, StreamedCalls
 from localagent.server.exchange import Answer, BadRequest, Frame, TurnRequest
 from localagent.server.wires.offer import Offer, custom_input
@@ -25,7 +26,6 @@ from localagent.server.wires.openai import (
 )
 from localagent.turn import Done, Scored, TurnEvent
 from localagent.wire.openai.items import SEALED
-from parsers import ArgumentsDelta, CallEnd, CallStart, Malformed, Reasoning, Text
 
 
 @dataclass(slots=True)

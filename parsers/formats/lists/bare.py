@@ -11,14 +11,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from parsers.dialect import Context
-from parsers.engine.driver import Call
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.tools import MAX_BARE_NAME, Tool, begins_one
-from parsers.events import Fits, Reason
-from parsers.formats.lists.block import ListBlock
+from ...dialect import Context
+from ...engine.driver import Call
+from ...engine.emitter import Emitter
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.tools import MAX_BARE_NAME, Tool, begins_one
+from ...events import Fits, Reason
+from .block import ListBlock
 
 _NAME_OPENED = re.compile(r"([\w.\-]*)(\(?)")
 

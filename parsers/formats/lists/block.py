@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from parsers.dialect import Context
-from parsers.engine.driver import Block, Call
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.writer import NAME, CallWriter
-from parsers.events import Reason
-from parsers.formats.lists.pythonic import PythonicCall
-from parsers.formats.objects.calls import JsonCall
-from parsers.literals.skipping import QUOTES, Passed, pass_literal
-from parsers.literals.values import CLOSERS
+from ...dialect import Context
+from ...engine.driver import Block, Call
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.writer import NAME, CallWriter
+from ...events import Reason
+from ...literals.skipping import QUOTES, Passed, pass_literal
+from ...literals.values import CLOSERS
+from ..objects.calls import JsonCall
+from .pythonic import PythonicCall
 
 _FENCE = "```"
 _INFO = re.compile(r"[^\n\[{(<]*")

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 
-from parsers.dialect import Context
-from parsers.engine.driver import Call
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.tools import Tool
-from parsers.events import Reason
-from parsers.formats.lists.block import ListBlock
+from ...dialect import Context
+from ...engine.driver import Call
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import Span
+from ...engine.tools import Tool
+from ...events import Reason
+from .block import ListBlock
 
 CODE = Span("<code>", "</code>")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from parsers.dialect import Context, Inside
-from parsers.engine.driver import Call
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.turn import MarkedTurn
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.lists.block import ListBlock
+from ...dialect import Context, Inside
+from ...engine.driver import Call
+from ...engine.emitter import Emitter
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.turn import MarkedTurn
+from ...engine.writer import NAME
+from ...events import Reason
+from .block import ListBlock
 
 _GOES_ON = frozenset("([.")
 """Behind its bracket with these, a list is the text of a link or part of an expression."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from parsers.dialect import Context
-from parsers.engine.driver import FollowsCall
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.literals.call import LiteralCall
-from parsers.literals.skipping import QUOTES
+from ...dialect import Context
+from ...engine.driver import FollowsCall
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import Span
+from ...engine.writer import NAME
+from ...events import Reason
+from ...literals.call import LiteralCall
+from ...literals.skipping import QUOTES
 
 PARAMETER = re.compile(r"[\w\-]*")
 _QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n<\ud800-\udfff]*") for quote in QUOTES}

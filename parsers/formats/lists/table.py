@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from parsers.dialect import Calls, Dialect
-from parsers.engine.spans import THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.formats.lists.bare import bare_lists
-from parsers.formats.lists.block import ListBlock
-from parsers.formats.lists.leading import ListTurn
-from parsers.literals.writer import JSON, PYTHON, Writer
+from ...dialect import Calls, Dialect
+from ...engine.spans import THINK, Span
+from ...engine.turn import MarkedTurn
+from ...literals.writer import JSON, PYTHON, Writer
+from .bare import bare_lists
+from .block import ListBlock
+from .leading import ListTurn
 
 
 def render_pythonic(span: Span, markers: Iterable[str], calls: Calls) -> str:

@@ -12,17 +12,17 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from typing import Any
 
-from parsers.dialect import Context
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import NOWHERE
-from parsers.engine.tools import MAX_BARE_NAME, begins_one
-from parsers.engine.writer import NAME
-from parsers.events import Fits, Reason
-from parsers.formats.objects.calls import ABOUT_A_CALL
-from parsers.formats.objects.unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
-from parsers.literals.skipping import QUOTES
+from ...dialect import Context
+from ...engine.emitter import Emitter
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import NOWHERE
+from ...engine.tools import MAX_BARE_NAME, begins_one
+from ...engine.writer import NAME
+from ...events import Fits, Reason
+from ...literals.skipping import QUOTES
+from .calls import ABOUT_A_CALL
+from .unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 
 _INFO_WORD = re.compile(r"[\w\-]*")
 _CALLING_TOOL = "[Calling tool:"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from parsers.dialect import Context, Grammar, GrammarFactory
-from parsers.engine.source import Reading
-from parsers.events import Reason
-from parsers.formats.lists.block import ListBlock
-from parsers.formats.objects.calls import JsonCall, KeyedCall, LooseJsonCall, ToolNameCall
+from ...dialect import Context, Grammar, GrammarFactory
+from ...engine.source import Reading
+from ...events import Reason
+from ..lists.block import ListBlock
+from .calls import JsonCall, KeyedCall, LooseJsonCall, ToolNameCall
 
 _CLOSERS = ")]}"
 _SURPLUS = re.compile(r"[)\]}]*")

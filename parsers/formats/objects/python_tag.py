@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from parsers.engine.writer import NAME
-from parsers.formats.lists.pythonic import PythonicCall
-from parsers.formats.objects.block import JsonBlock
+from ...engine.writer import NAME
+from ..lists.pythonic import PythonicCall
+from .block import JsonBlock
 
 _CALL = ".call"
 

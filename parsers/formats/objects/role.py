@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parsers.dialect import Context
-from parsers.engine.source import Reading
-from parsers.engine.tools import Tool
-from parsers.formats.objects.block import JsonBlock
+from ...dialect import Context
+from ...engine.source import Reading
+from ...engine.tools import Tool
+from .block import JsonBlock
 
 CALL_ROLE, ROLE_END = "function call", "<|role_sep|>"
 _BEGINNINGS = (f"\n\n{CALL_ROLE}", CALL_ROLE)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from parsers.dialect import Calls, Context, Dialect, Grammar, Render
-from parsers.engine.spans import QWEN_THINK, THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.formats.lists.code import CodeOpening
-from parsers.formats.objects.block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
-from parsers.formats.objects.python_tag import PythonTagBlock
-from parsers.formats.objects.role import CALL_ROLE, ROLE_END, CallRole
-from parsers.formats.objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
-from parsers.formats.pairs import PairsOnlyBlock
-from parsers.formats.tags.block import TagBlock, functions_of_tools
-from parsers.formats.tags.call import FUNCTION
-from parsers.literals.values import MAX_DEPTH
-from parsers.literals.writer import JSON, Writer
+from ...dialect import Calls, Context, Dialect, Grammar, Render
+from ...engine.spans import QWEN_THINK, THINK, Span
+from ...engine.turn import MarkedTurn
+from ...literals.values import MAX_DEPTH
+from ...literals.writer import JSON, Writer
+from ..lists.code import CodeOpening
+from ..pairs import PairsOnlyBlock
+from ..tags.block import TagBlock, functions_of_tools
+from ..tags.call import FUNCTION
+from .block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
+from .python_tag import PythonTagBlock
+from .role import CALL_ROLE, ROLE_END, CallRole
+from .unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
 
 
 def render_blocks(span: Span, markers: Iterable[str], calls: Calls) -> str:

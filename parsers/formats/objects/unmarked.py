@@ -14,19 +14,19 @@ import re
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import replace
 
-from parsers.dialect import Context, Inside
-from parsers.engine.driver import Call
-from parsers.engine.emitter import Emitter
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import NOWHERE
-from parsers.engine.tools import Tool
-from parsers.engine.turn import MarkedTurn, Stops
-from parsers.events import Fits, Reason
-from parsers.formats.lists.bare import MAX_REREAD
-from parsers.formats.objects.block import JsonBlock
-from parsers.formats.objects.calls import ABOUT_A_CALL, LooseJsonCall
-from parsers.literals.near import is_near
+from ...dialect import Context, Inside
+from ...engine.driver import Call
+from ...engine.emitter import Emitter
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import NOWHERE
+from ...engine.tools import Tool
+from ...engine.turn import MarkedTurn, Stops
+from ...events import Fits, Reason
+from ...literals.near import is_near
+from ..lists.bare import MAX_REREAD
+from .block import JsonBlock
+from .calls import ABOUT_A_CALL, LooseJsonCall
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _S = r"[ \t\r\n]{0,64}"

@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import cache
 
-from parsers.dialect import Context
-from parsers.engine.driver import Call, FramedBlock
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading
-from parsers.engine.spans import Span
-from parsers.engine.tools import Tool
-from parsers.events import Reason
-from parsers.formats.tags.call import FUNCTION, Shape, TagCall, begins_call
-from parsers.literals.raw import Ends
+from ...dialect import Context
+from ...engine.driver import Call, FramedBlock
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import Span
+from ...engine.tools import Tool
+from ...events import Reason
+from ...literals.raw import Ends
+from .call import FUNCTION, Shape, TagCall, begins_call
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}")

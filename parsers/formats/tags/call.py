@@ -25,16 +25,15 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
-from parsers.dialect import Context
-from parsers.engine.faults import Fault
-from parsers.engine.source import Reading, Source
-from parsers.engine.spans import NOWHERE
-from parsers.engine.writer import NAME
-from parsers.events import Reason
-from parsers.formats.objects.calls import ArgumentsCall
-from parsers.literals.near import ESCAPE, NearTags, is_near, near_tags
-from parsers.literals.raw import QUOTING, Ends, RawCall
-from parsers.literals.typed_text import (
+from ...dialect import Context
+from ...engine.faults import Fault
+from ...engine.source import Reading, Source
+from ...engine.spans import NOWHERE
+from ...engine.writer import NAME
+from ...events import Reason
+from ...literals.near import ESCAPE, NearTags, is_near, near_tags
+from ...literals.raw import QUOTING, Ends, RawCall
+from ...literals.typed_text import (
     ANY_JSON,
     CONTAINERS,
     OR_TEXT,
@@ -43,6 +42,7 @@ from parsers.literals.typed_text import (
     holds_no_tags,
     replace_lone,
 )
+from ..objects.calls import ArgumentsCall
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}

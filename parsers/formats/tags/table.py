@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parsers.dialect import Context, Dialect, Grammar, GrammarFactory
-from parsers.engine.spans import QWEN_THINK, THINK, Span
-from parsers.engine.turn import MarkedTurn
-from parsers.formats.pairs import PairsOnlyBlock, tool_call
-from parsers.formats.tags.block import LoneTagBlock, TagBlock, opening_of
-from parsers.formats.tags.call import (
+from ...dialect import Context, Dialect, Grammar, GrammarFactory
+from ...engine.spans import QWEN_THINK, THINK, Span
+from ...engine.turn import MarkedTurn
+from ...literals.writer import JsonContainers, PythonText, RawWriter
+from ..pairs import PairsOnlyBlock, tool_call
+from .block import LoneTagBlock, TagBlock, opening_of
+from .call import (
     DSML,
     FUNCTION,
     FUNCTION_INLINE,
@@ -19,8 +20,7 @@ from parsers.formats.tags.call import (
     Shape,
     dsml,
 )
-from parsers.formats.tags.written import Tags, alone, in_blocks, in_one_block, render_functions
-from parsers.literals.writer import JsonContainers, PythonText, RawWriter
+from .written import Tags, alone, in_blocks, in_one_block, render_functions
 
 
 def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from parsers.dialect import Calls, Render
-from parsers.engine.spans import Span
-from parsers.formats.tags.call import NO_KEY, Shape
-from parsers.literals.writer import JSON, RawWriter, Writer
+from ...dialect import Calls, Render
+from ...engine.spans import Span
+from ...literals.writer import JSON, RawWriter, Writer
+from .call import NO_KEY, Shape
 
 
 class Layout(Protocol):

@@ -11,7 +11,7 @@ DIALECTS = {}
 def load():
     """The folder of the packages is found from this file: the child need not have localagent installed."""
     sys.path.insert(0, str(pathlib.Path(__file__).parents[4]))
-    import parsers
+    from localagent import parsers
 
     DIALECTS.update({name: name for name in parsers.DIALECTS})
     from importlib import metadata
@@ -24,8 +24,8 @@ def load():
 
 def read(dialect, pieces, streamed, request):
     """One way for whole outputs and for streams; `special` says which pieces are special tokens."""
-    from parsers import DIALECTS as TABLES
-    from parsers import CallPart, MalformedPart, ReasoningPart, StreamParser, TextPart, collect
+    from localagent.parsers import DIALECTS as TABLES
+    from localagent.parsers import CallPart, MalformedPart, ReasoningPart, StreamParser, TextPart, collect
 
     parser = StreamParser(TABLES[dialect], request.get("tools"), request.get("inside"))
     events = []
