@@ -43,6 +43,14 @@ ENGINES = {
     "transformers": {"localagent/bench/parsers/adapters/transformers.py"},
     "torch": set(),
 }
+# Parts that everything else runs without, and the only modules outside that may import each, when it is used.
+OPTIONAL = {
+    "localagent.server.fleet": {"localagent.cli.fleet"},
+    "localagent.cli.fleet": {"localagent.cli.app"},
+    "localagent.connect": {"localagent.cli.connect", "localagent.cli.completing"},
+    "localagent.cli.connect": {"localagent.cli.app"},
+    "localagent.engines.build": set(),  # a program of its own, which `make setup` runs
+}
 # Imported where they are used, and not before.
 LAZY = {
     *(
@@ -166,6 +174,36 @@ def test_engines_and_heavy_libraries_are_imported_lazily(name):
 def test_what_extends_a_library_is_itself_imported_lazily():
     loaded = run_python("-c", "import localagent.cli.show.live, sys; print(*sys.modules)").split()
     assert not {*EXTENDS, "rich", "pygments"} & {*loaded}
+
+
+@pytest.mark.parametrize("part", OPTIONAL)
+def test_optional_parts_are_imported_by_their_command_alone_and_lazily(part):
+    def inside(module: str) -> bool:
+        return module == part or module.startswith(f"{part}.")
+
+    for name, path in MODULES.items():
+        uses = [eager for module, eager in imports(path) if inside(module)]
+        if uses and not inside(name):
+            assert name in OPTIONAL[part], f"{name} imports {part}"
+            assert not any(uses), f"{name} imports {part} before it is used"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_uses_what_is_private_to_another(name):
+    """Neither by an import, nor by an attribute of what was imported."""
+    tree = ast.parse(MODULES[name].read_text())
+    ours: set[str] = set()
+    used: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("localagent")):
+            ours |= {alias.asname or alias.name for alias in node.names}
+            used += [part for alias in node.names for part in [*(node.module or "").split("."), alias.name]]
+    used += [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours
+    ]
+    assert not [word for word in used if word.startswith("_") and not word.endswith("__")]
 
 
 def run_python(*arguments: str) -> str:
