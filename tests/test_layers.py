@@ -43,14 +43,6 @@ ENGINES = {
     "transformers": {"localagent/bench/parsers/adapters/transformers.py"},
     "torch": set(),
 }
-# Parts that everything else runs without, and the only modules outside that may import each, when it is used.
-OPTIONAL = {
-    "localagent.server.fleet": {"localagent.cli.fleet"},
-    "localagent.cli.fleet": {"localagent.cli.app"},
-    "localagent.connect": {"localagent.cli.connect", "localagent.cli.completing"},
-    "localagent.cli.connect": {"localagent.cli.app"},
-    "localagent.engines.build": set(),  # a program of its own, which `make setup` runs
-}
 # Imported where they are used, and not before.
 LAZY = {
     *(
@@ -174,6 +166,16 @@ def test_engines_and_heavy_libraries_are_imported_lazily(name):
 def test_what_extends_a_library_is_itself_imported_lazily():
     loaded = run_python("-c", "import localagent.cli.show.live, sys; print(*sys.modules)").split()
     assert not {*EXTENDS, "rich", "pygments"} & {*loaded}
+
+
+# Parts that everything else runs without, and the only modules outside that may import each, when it is used.
+OPTIONAL = {
+    "localagent.server.fleet": {"localagent.cli.fleet"},
+    "localagent.cli.fleet": {"localagent.cli.app"},
+    "localagent.connect": {"localagent.cli.connect", "localagent.cli.completing"},
+    "localagent.cli.connect": {"localagent.cli.app"},
+    "localagent.engines.build": set(),  # a program of its own, which `make setup` runs
+}
 
 
 @pytest.mark.parametrize("part", OPTIONAL)

@@ -9,7 +9,8 @@ import re
 import signal
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
@@ -71,7 +72,7 @@ def serve_fleet(options: ServeOptions) -> None:
     port = _free_port(options)
     least, most = plan.replicas
     stop = threading.Event()
-    with _Running(plan, options, port):
+    with _running(plan, options, port):
         for number in (signal.SIGINT, signal.SIGTERM):  # after Ray, which has handlers of its own
             signal.signal(number, lambda *_: stop.set())
         count = f"{least} to {most} replicas" if least < most else f"{most} replica{'s' * (most > 1)}"
@@ -82,90 +83,82 @@ def serve_fleet(options: ServeOptions) -> None:
     say("stopped")
 
 
-class _Running:
+@contextmanager
+def _running(plan: Plan, options: ServeOptions, port: int) -> Iterator[None]:
     """Ray, if it does not run yet, and the application on it."""
+    from ray import serve, shutdown
+    from ray.exceptions import RayError
 
-    def __init__(self, plan: Plan, options: ServeOptions, port: int) -> None:
-        self._plan = plan
-        self._options = options
-        self._port = port
+    from localagent.server.fleet.deployment import NAME, QUIET, application
 
-    def __enter__(self) -> None:
-        import ray
-        from ray import serve, shutdown
-        from ray.exceptions import RayError
-
-        from localagent.server.fleet.deployment import NAME, QUIET, application
-
-        logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        plan, address = self._plan, self._options.address
-        here: dict[str, Any] = {"address": address}
-        if address is None:  # and not the one of which Ray has left a note
-            # A replica counts for some cores even where there are fewer: nobody else counts on them here.
-            needed = plan.cpus * plan.replicas[1]
-            here = {
-                "address": "local",
-                "num_cpus": max(os.cpu_count() or 1, int(needed) + 1),
-                "include_dashboard": False,
-            }
-        else:
-            _require_cluster(address)
-        try:
-            ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            where = f"to the cluster at {address} (if it asks for a token: RAY_AUTH_MODE=token)"
-            where = "here" if address is None else where
-            raise UsageError(f"Ray does not start {where}: {_line(str(error))}") from error
-        if address is not None and NAME in serve.status().applications:
-            shutdown()
-            raise UsageError(
-                f"the cluster at {address} serves {NAME} already: end that first, with `serve shutdown`"
-            )
+    address = options.address
+    _start_ray(plan, address)
+    if address is not None and NAME in serve.status().applications:
+        shutdown()
+        raise UsageError(
+            f"the cluster at {address} serves {NAME} already: end that first, with `serve shutdown`"
+        )
+    try:
         try:
             serve.start(
                 proxy_location="HeadOnly" if address is None else "EveryNode",
-                http_options={"host": self._options.host, "port": self._port},
+                http_options={"host": options.host, "port": port},
                 logging_config=QUIET,
             )
             serve.run(application(plan), name=NAME, route_prefix="/")
-            self._require_answer()
+            _require_answer(url_of(options.host, port), address or "")
         except (RuntimeError, RayError) as error:
             why = _why() or _line(str(error))
-            self.__exit__()
             raise EngineFailed(f"the replicas could not be started: {why}") from error
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def _require_answer(self) -> None:
-        """Ray takes no other port while it serves something already, and only logs that."""
-        url = url_of(self._options.host, self._port)
-        address = self._options.address or ""
-        if "://" in address:  # a cluster of which this machine is no part
-            return
-        try:
-            with build_opener(ProxyHandler({})).open(f"{url}/health", timeout=30):
-                return
-        except HTTPError:  # an answer
-            return
-        except OSError as error:
-            raise EngineFailed(
-                f"Ray Serve does not listen on {url}: where it runs already, give the --host and --port that "
-                "it was started with"
-            ) from error
-
-    def __exit__(self, *_: object) -> None:
-        from ray import serve, shutdown
-
-        from localagent.server.fleet.deployment import NAME
-
+        yield
+    finally:
         with suppress(Exception):  # there may be none
             serve.get_app_handle(NAME).stop.remote().result(timeout_s=5)
-        if self._options.address is None:
+        if address is None:
             serve.shutdown()  # type: ignore[no-untyped-call]
         else:
             serve.delete(NAME)
         shutdown()
+
+
+def _start_ray(plan: Plan, address: str | None) -> None:
+    """Join the cluster, or start Ray here. Raises UsageError."""
+    import ray
+
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    here: dict[str, Any] = {"address": address}
+    if address is None:  # and not the one of which Ray has left a note
+        # A replica counts for some cores even where there are fewer: nobody else counts on them here.
+        needed = plan.cpus * plan.replicas[1]
+        here = {
+            "address": "local",
+            "num_cpus": max(os.cpu_count() or 1, int(needed) + 1),
+            "include_dashboard": False,
+        }
+    else:
+        _require_cluster(address)
+    try:
+        ray.init(logging_level=logging.ERROR, log_to_driver=True, **here)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"to the cluster at {address} (if it asks for a token: RAY_AUTH_MODE=token)"
+        where = "here" if address is None else where
+        raise UsageError(f"Ray does not start {where}: {_line(str(error))}") from error
+
+
+def _require_answer(url: str, address: str) -> None:
+    """Ray takes no other port while it serves something already, and only logs that."""
+    if "://" in address:  # a cluster of which this machine is no part
+        return
+    try:
+        with build_opener(ProxyHandler({})).open(f"{url}/health", timeout=30):
+            return
+    except HTTPError:  # an answer
+        return
+    except OSError as error:
+        raise EngineFailed(
+            f"Ray Serve does not listen on {url}: where it runs already, give the --host and --port that "
+            "it was started with"
+        ) from error
 
 
 def _require_cluster(address: str) -> None:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -91,18 +92,19 @@ class Connection:
         # Connecting again begins from what was there before the first time.
         original = before if record is None else self._taken_back(path, before, record)[0]
         mark, document = self._open(path, original or b"")
-        start = [each for each in entries if each.in_new_file]
+        start = [entry for entry in entries if entry.in_new_file]
         with _about(path):
-            for each in () if document.value else start:
-                document.set(each.keys, each.value)
-            done = [_set(document, each) for each in entries if each not in start]
+            for entry in () if document.value else start:
+                document.set(entry.keys, entry.value)
+            done = [_set(document, entry) for entry in entries if entry not in start]
         after = (mark + document.text).encode()
+        missing = takewhile(lambda folder: not folder.exists(), path.parents)
         new: _Record = {
             "file": str(path),
-            "folders": record["folders"] if record else [str(each) for each in _missing(path.parent)],
+            "folders": record["folders"] if record else [*map(str, missing)],
             "new": original is None,
             "written": _digest(after),
-            "start": [each.keys[0] for each in start],
+            "start": [entry.keys[0] for entry in start],
             "entries": done,
         }
         return Change(path, before, after, original=original, record=new)
@@ -120,12 +122,13 @@ class Connection:
         """Do it. Raises UsageError if the file changed meanwhile, SaveFailed."""
         if _read(change.path) != change.before:
             raise UsageError(f"{change.path} has just been changed by somebody else: try again")
-        _require_writable(change.path)
+        if change.path.exists() and not change.path.stat().st_mode & 0o222:  # a rename would not ask
+            raise UsageError(f"{change.path} is read-only: nothing is changed")
         if change.record is None:
             _put(change.path, change.after)
             self._forget()
             return
-        earlier = [(each, _read(each)) for each in (self.backup, self._record_file)]
+        earlier = [(path, _read(path)) for path in (self.backup, self._record_file)]
         try:  # kept first, so that what was written can always be undone
             self._record_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.backup, change.original or b"", 0o600)
@@ -157,14 +160,14 @@ class Connection:
             with suppress(OSError):
                 return None if record["new"] else self.backup.read_bytes(), ()
         mark, document = self._open(path, now)
-        ours = [each for each in record["entries"] if _is_ours(document, each, record["entries"])]
-        kept = [each for each in record["entries"] if each not in ours]
+        ours = [entry for entry in record["entries"] if _is_ours(document, entry, record["entries"])]
+        kept = [entry for entry in record["entries"] if entry not in ours]
         with _about(path):
-            for each in reversed(ours):
-                _take_back(document, each)
+            for entry in reversed(ours):
+                _take_back(document, entry)
         if record["new"] and document.value.keys() <= set(record["start"]):
             return None, ()
-        left = [".".join(each["keys"]) for each in kept if document.get(tuple(each["keys"])) is not None]
+        left = [".".join(entry["keys"]) for entry in kept if document.get(tuple(entry["keys"])) is not None]
         return (mark + document.text).encode(), tuple(left)
 
     def _open(self, path: Path, data: bytes) -> tuple[str, Document]:
@@ -232,7 +235,7 @@ def _is_ours(document: Document, entry: _Set, entries: Sequence[_Set]) -> bool:
     provider = now.get("provider") if isinstance(now, dict) else str(now).partition("/")[0]
     if now == entry["value"] or NAME in keys or provider == NAME:
         return True
-    anchor = next((each for each in entries if each["keys"] == entry["goes_with"]), None)
+    anchor = next((other for other in entries if other["keys"] == entry["goes_with"]), None)
     return anchor is not None and document.get(tuple(anchor["keys"])) == anchor["value"]
 
 
@@ -265,21 +268,6 @@ def _put(path: Path, data: bytes | None) -> None:
         replace_file(real, data, stat.S_IMODE(real.stat().st_mode) if real.exists() else 0o600)
     except OSError as error:
         raise SaveFailed(f"cannot write {path} ({error.strerror or error}): nothing is changed") from error
-
-
-def _require_writable(path: Path) -> None:
-    """Refuse a file whose owner does not want it changed; a rename would not ask. Raises UsageError."""
-    if path.exists() and not path.stat().st_mode & 0o222:
-        raise UsageError(f"{path} is read-only: nothing is changed")
-
-
-def _missing(folder: Path) -> list[Path]:
-    """The folders that have to be made, the innermost first."""
-    found = []
-    while not folder.exists():
-        found.append(folder)
-        folder = folder.parent
-    return found
 
 
 def _digest(data: bytes) -> str:

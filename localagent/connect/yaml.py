@@ -104,15 +104,12 @@ class Yaml(Document):
 
 
 def _by_name(value: Any) -> Any:
+    """A list of named entries by their names; anything else as it is."""
     if isinstance(value, list) and all(
-        isinstance(entry, dict) and _is_name(entry.get("name")) for entry in value
+        isinstance(entry, dict) and isinstance(entry.get("name"), str | int | float) for entry in value
     ):
         return {entry["name"]: entry for entry in value}
     return value
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str | int | float)
 
 
 def _scalar(value: Any) -> str:

@@ -10,9 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from localagent.catalog import Backend
-
-USUAL_LANES = 8
-"""Of a model whose lanes nobody has said: as many as it has at most by default."""
+from localagent.hosts.memory.admission import DEFAULT_LANES
 
 ROOM = 3
 """Requests that a replica takes at once, for each of its lanes. One that takes no more sends conversations
@@ -92,7 +90,7 @@ class Plan(BaseModel):
     @property
     def most_lanes(self) -> int:
         """Answers at once of one replica, at most."""
-        return self.lanes or USUAL_LANES
+        return self.lanes or DEFAULT_LANES
 
     def told(self) -> dict[str, Any]:
         """As a file says it: what is not as usual."""

@@ -93,7 +93,7 @@ def health(monkeypatch):
 
 def started(options=NANO, port=7, **plan):
     """Start and end what runs; returns what was done before the end."""
-    running = fleet._Running(Plan(models={"m": "m"}, **plan), options, port)
+    running = fleet._running(Plan(models={"m": "m"}, **plan), options, port)
     running.__enter__()
     return running
 

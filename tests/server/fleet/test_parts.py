@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from localagent.cli.fleet import replicas_of
 from localagent.errors import UsageError
-from localagent.server.fleet.plan import USUAL_LANES, Plan
+from localagent.hosts.memory.admission import DEFAULT_LANES
+from localagent.server.fleet.plan import Plan
 
 
 def test_a_plan_is_the_same_after_its_file():
@@ -26,7 +27,7 @@ def test_a_plan_is_the_same_after_its_file():
         "aliases": [["gpt-*", "a"]],
     }
     assert Plan.model_validate(plan.told()) == plan
-    assert plan.most_lanes == USUAL_LANES
+    assert plan.most_lanes == DEFAULT_LANES
     assert plan.model_copy(update={"lanes": 2}).most_lanes == 2
 
 
