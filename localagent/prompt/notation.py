@@ -233,11 +233,8 @@ def read_marked(pieces: Iterable[str], dialect: Dialect) -> list[Part]:
 
 @lru_cache(maxsize=64)
 def _any_marker(dialect: Dialect) -> re.Pattern[str]:
-    return re.compile(f"({_alternatives((*_tokens(dialect), *dialect.tags))})")
-
-
-def _alternatives(texts: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True)))
+    longest_first = sorted((*_tokens(dialect), *dialect.tags), key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
 
 def _tokens(dialect: Dialect) -> set[str]:

@@ -37,7 +37,11 @@ def pair(asked: Sequence[Asked], results: Sequence[ToolResultPart]) -> list[Tool
     by_id = all(result.call_id for result in results)
     places = list(range(len(asked))) if by_id or len(results) > len(calls) else calls
     slots: list[ToolResultPart | None] = [None] * len(asked)
-    fits = _fits if all(asked[at].id for at in calls) else _has_id
+    named = all(asked[at].id for at in calls)
+
+    def fits(part: Asked, result: ToolResultPart) -> bool:
+        return result.call_id == part.id or (named and not result.call_id)
+
     found = _in_order(asked, places, results, fits)
     if found is not None:
         for at, result in zip(found, results, strict=True):
@@ -100,14 +104,6 @@ def _choose(asked: Sequence[Asked], fitting: Sequence[int], result: ToolResultPa
     if result.call_id and fitting and alike == 1:
         return fitting[0]
     raise UnpairedResult(describe_unpaired(result))
-
-
-def _has_id(part: Asked, result: ToolResultPart) -> bool:
-    return result.call_id == part.id
-
-
-def _fits(part: Asked, result: ToolResultPart) -> bool:
-    return not result.call_id or result.call_id == part.id
 
 
 def _same_tool(part: Asked, result: ToolResultPart) -> bool:

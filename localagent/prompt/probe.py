@@ -32,9 +32,11 @@ TOOL: Mapping[str, Any] = {
         },
     },
 }
+QUESTION: dict[str, Any] = {"role": "user", "content": "probe_question"}
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""The names under which templates look for the reasoning of a turn."""
 _CALL = (NAME, "probe_key", "probe_value")
-_ASKED = {"role": "user", "content": "probe_question"}
-_THOUGHT = dict.fromkeys(("reasoning_content", "thinking", "reasoning"), "They ask for something.")
+_THOUGHT = dict.fromkeys(REASONING, "They ask for something.")
 _IDS = ("call00000", f"functions.{NAME}:0")
 
 
@@ -65,7 +67,7 @@ def probe(render: Callable[[list[dict[str, Any]]], str]) -> TemplateSupport:
 
     def shows(turn: dict[str, Any], *texts: str) -> bool:
         try:
-            rendered = render([_ASKED, turn, result, {"role": "assistant", "content": "done"}, _ASKED])
+            rendered = render([QUESTION, turn, result, {"role": "assistant", "content": "done"}, QUESTION])
         except TemplateFailed:
             return False
         return all(text in rendered for text in texts)
@@ -107,12 +109,12 @@ def probe_calls(source: str) -> Iterator[Written]:
             rendered = template.render(turns, [TOOL], add_generation_prompt=prompting).text
         except TemplateFailed:
             return ""
-        return rendered.rpartition(_ASKED["content"])[2]
+        return rendered.rpartition(QUESTION["content"])[2]
 
-    prompt = render([_ASKED], True)
+    prompt = render([QUESTION], True)
     seen = set()
     for thought, text_arguments, content, call_id in product((_THOUGHT, {}), (False, True), ("", None), _IDS):
-        written = render([_ASKED, _calling(text_arguments, content, call_id) | thought], False)
+        written = render([QUESTION, _calling(text_arguments, content, call_id) | thought], False)
         if NAME in written and written not in seen:
             seen.add(written)
             start = _in_common(prompt, written)
@@ -123,7 +125,6 @@ def _in_common(prompt: str, written: str) -> int:
     """How far the end of the prompt and the written turn agree, to the last whole marker or line."""
     if written.startswith(prompt):
         return len(prompt)
-    differ = next(
-        at for at, pair in enumerate(zip(prompt, written + "\0", strict=False)) if len(set(pair)) > 1
-    )
+    letters = enumerate(zip(prompt, written + "\0", strict=False))
+    differ = next(place for place, (ours, theirs) in letters if ours != theirs)
     return max(prompt.rfind(end, 0, differ) for end in ">\n]") + 1

@@ -20,7 +20,7 @@ from localagent.messages import (
     ToolMessage,
 )
 from localagent.parsers import Dialect
-from localagent.prompt.probe import TemplateSupport, probe
+from localagent.prompt.probe import probe
 from localagent.prompt.request import Request, build_request
 from localagent.prompt.segments import Mixed, Prompt, Trusted
 from localagent.prompt.thinking import (
@@ -201,18 +201,14 @@ def _render(
         else:
             if not results or not prompt.text or _shows(prompt, results[-1]):
                 return prompt
-    return render(to_wire(messages, dialect, _support(host)), tools)
+    support = _once(host, "calls", lambda: probe(host.write))
+    return render(to_wire(messages, dialect, support), tools)
 
 
 def _shows(prompt: Prompt, message: ToolMessage) -> bool:
     """Whether the results stand in the prompt, as far as their longest words in a row can tell."""
     rows = (re.findall(r"[\w ]+", result.text) for result in message.results)
     return all(max(row, key=len).strip() in prompt.text for row in rows if row)
-
-
-def _support(host: Renderer) -> TemplateSupport:
-    """What the host's template shows of calls."""
-    return _once(host, "calls", lambda: probe(host.write))
 
 
 def _once(host: Renderer, what: Hashable, ask: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from localagent.errors import TemplateFailed, UsageError
 from localagent.messages import ModelMessage, SystemMessage, TextPart
 from localagent.parsers import Dialect
-from localagent.prompt.probe import TOOL
+from localagent.prompt.probe import QUESTION, REASONING, TOOL
 from localagent.prompt.request import RequestWarning
 
 Level = Literal["low", "medium", "high"]
@@ -38,7 +38,6 @@ _LOW_EFFORT = "low_effort"  # a variable that is True for less than all
 _BUDGET = "thinking_budget"  # a variable for the tokens that it may take
 
 _UNKNOWN = "probe_word"
-_QUESTION = {"role": "user", "content": "probe_question"}
 _INSTRUCTIONS = {"role": "system", "content": "probe_system"}
 _THOUGHT, _ANSWER = "probe_thought", "probe_answer"
 
@@ -172,7 +171,7 @@ def probe_thinking(render: Render, dialect: Dialect, *, tools: bool, system: boo
         if switch.word:
             instructions = [_INSTRUCTIONS | {"content": f"{_INSTRUCTIONS['content']} {switch.word}"}]
         try:
-            prompt = render([*instructions, _QUESTION], offered, **switch.variables)
+            prompt = render([*instructions, QUESTION], offered, **switch.variables)
         except TemplateFailed:
             return None
         return prompt.replace(switch.word, "") if switch.word else prompt
@@ -249,10 +248,9 @@ def _closing(render: Render, dialect: Dialect) -> str:
     span = dialect.reasoning
     if span is None:
         return ""
-    answer = {"role": "assistant", "content": _ANSWER}
-    answer |= dict.fromkeys(("reasoning_content", "thinking", "reasoning"), _THOUGHT)
+    answer = {"role": "assistant", "content": _ANSWER, **dict.fromkeys(REASONING, _THOUGHT)}
     try:
-        written = render([_QUESTION, answer], None, add_generation_prompt=False)
+        written = render([QUESTION, answer], None, add_generation_prompt=False)
     except TemplateFailed:
         written = ""
     between = written.rpartition(_THOUGHT)[2].partition(_ANSWER)[0]
