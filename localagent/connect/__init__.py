@@ -1,5 +1,5 @@
-"""Other programs, told to use this machine's server: what goes into their configuration, and out of it again.
+"""Makes other programs use this machine's server: writes it into their configuration, and takes it out again.
 
-`clients` has the programs and what each wants to be told, `connection` writes a file and undoes it. The files
+`clients` has the programs and the settings of each, `connection` writes a file and undoes it. The files
 belong to their users: `jsonc`, `toml` and `yaml` change a value in a text and leave every other byte alone.
 """

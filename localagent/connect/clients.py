@@ -1,4 +1,4 @@
-"""The programs that can be connected: where each keeps its configuration, and what it is to be told."""
+"""The programs that can be connected: where each keeps its configuration, and the settings that it needs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Client:
     command: tuple[str, ...] = ()
     """What starts it; empty if it is not started from a shell."""
     document: type[Document] | None = None
-    """The format of its file; None if it is told by its environment alone."""
+    """The format of its file; None if it reads nothing but its environment."""
     file: Callable[[], Path] = Path
     entries: Callable[[Target], list[Entry]] = lambda _: []
     environment: Callable[[Target], dict[str, str]] = lambda _: {}
