@@ -4,8 +4,8 @@
 
 - `request`, `pairing`: which part of a stored conversation is sent, and which result answers which call.
 - `variables`, `notation`: messages as a chat template reads them, calls in the model's own notation.
-- `template`, `shield`, `sandbox`, `budget`: the template, which is foreign code, and the content, which must
-  not forge control tokens.
+- `template`, `shield`, `sandbox`, `metering`: the template, which is foreign code, and the content, which
+  must not forge control tokens.
 - `probe`: how a template renders tool calls; `thinking`: how it lets the model think, or not.
 - `rendering`: all of it, for the next turn.
 """

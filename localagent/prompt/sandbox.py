@@ -3,7 +3,7 @@
 A template sees the values it is given and nothing else. jinja2's own sandbox keeps it away from Python's
 internals, but does not limit time and memory. Here each operation is done in three steps: what it goes
 through is measured, and it is refused when that, or its result, would be too large; it is done; what it made
-is paid for. `budget` has the prices.
+is paid for. `metering` has the prices.
 
 The alternative would be jinja2's sandbox alone, in a process that can be ended. Such a process renders 50
 messages in 0.4 ms, where it takes 0.8 ms here, but when all cores are busy decoding it has to wait for one:
@@ -31,7 +31,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from localagent.errors import TemplateFailed
-from localagent.prompt.budget import (
+from localagent.prompt.metering import (
     CALL,
     COPIED,
     MAX_VALUE,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from localagent.errors import TemplateFailed
-from localagent.prompt import budget, sandbox
-from localagent.prompt.budget import MAX_SECONDS
+from localagent.prompt import metering, sandbox
+from localagent.prompt.metering import MAX_SECONDS
 from localagent.prompt.sandbox import MAX_SOURCE, compile_template, render_template
 
 
@@ -320,7 +320,7 @@ SIZED: dict[str, Any] = {
 )
 def test_whatever_grows_is_paid_for(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be done a few times, and not thousands of times."""
-    monkeypatch.setattr(budget, "MAX_WORK", 0)
+    monkeypatch.setattr(metering, "MAX_WORK", 0)
     render("{% for i in range(10) %}" + step + "{% endfor %}", **SIZED)
     message = refused("{% for i in range(60000) %}" + step + "{% endfor %}", **SIZED)
     assert "too many steps" in message or "writes more than" in message
@@ -367,7 +367,7 @@ def test_every_step_looks_at_the_clock(step: str, monkeypatch: pytest.MonkeyPatc
         now += MAX_SECONDS / 9
         return now
 
-    monkeypatch.setattr(budget.time, "monotonic", later)
+    monkeypatch.setattr(metering.time, "monotonic", later)
     with pytest.raises(TemplateFailed, match="takes too long"):
         render_template(template, {})
 
@@ -391,7 +391,7 @@ def test_every_item_that_is_hashed_looks_at_the_clock(step: str, monkeypatch: py
         now += MAX_SECONDS / 30
         return now
 
-    monkeypatch.setattr(budget.time, "monotonic", later)
+    monkeypatch.setattr(metering.time, "monotonic", later)
     values = {"items": [*range(30)], "pairs": [[str(key), 1] for key in range(30)]}
     with pytest.raises(TemplateFailed, match="takes too long"):
         render_template(template, values)
@@ -399,7 +399,7 @@ def test_every_item_that_is_hashed_looks_at_the_clock(step: str, monkeypatch: py
 
 def test_all_limits_grow_with_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]  # a clock that stands: what is allowed takes long on a busy machine
-    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(metering.time, "monotonic", lambda: now[0])
     passes = "{% for i in range(60000) %}{% for i in range(100) %}{% endfor %}{% endfor %}"
     assert "too many steps" in refused(passes)
     render(passes, content="x" * 1_000_000)
