@@ -549,7 +549,7 @@ def test_a_server_that_falls_silent() -> None:
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localagent.hosts.remote.http._LONGEST", 1 << 20)
+    monkeypatch.setattr("localagent.remote.server._LONGEST", 1 << 20)
     says = "answers with more than 1 MB at once: it is no such server"
     refused(StreamBroken, *stream(b"data: " + b"x" * 3_000_000), says=says)
     refused(StreamBroken, *stream(*[b"data: " + b"x" * 100_000 + b"\n"] * 12), says=says)
