@@ -51,10 +51,10 @@ ELSEWHERE = {
     "localagent/errors.py": ("tests/test_turn.py",),
     "localagent/hosts/llamacpp/compiling.py": ("tests/engines/test_compiling.py",),
     "localagent/hosts/mlx/library.py": ("tests/engines/test_check.py",),
-    "localagent/remote/tokens/": ("tests/remote",),
     "localagent/model.py": ("tests/test_turn.py", "tests/test_astream.py"),
     "localagent/prompt/probe.py": ("tests/test_detection.py",),
     "localagent/settings.py": ("tests/files",),
+    "localagent/transport.py": ("tests/remote/test_server.py", "tests/toolbox/test_web.py"),
     "localagent/prompt/": ("tests/messages", "tests/test_turn.py", "tests/wire/test_chat_template.py"),
 }
 
