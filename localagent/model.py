@@ -16,13 +16,13 @@ from localagent.detection import asked_dialect, declared_in, detect_dialect, req
 from localagent.errors import UnknownModel, UsageError
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
 from localagent.hosts.protocol import Host
-from localagent.hosts.remote.address import Address, is_address, read_address
 from localagent.hosts.sampling import Sampling
 from localagent.messages import Prices
 from localagent.parsers import Dialect
 from localagent.prompt.rendering import ToolSchema, render_turn, request_for, thinking_for
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
+from localagent.remote.address import Address, is_address, read_address
 from localagent.turn import LocalTurn, TurnEvent, TurnInput
 from localagent.wording import quoted
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from localagent.catalog import Backend, ModelSpec
     from localagent.hosts.host import EngineHost
     from localagent.hosts.prefix import SnapshotFolder
-    from localagent.hosts.remote.host import RemoteHost
     from localagent.remote import RemoteModel
+    from localagent.remote.tokens.host import TokenHost
     from localagent.store import Progress
 
 __all__ = ["Conversation", "Model", "as_conversation", "load", "load_served", "load_weights", "locate"]
@@ -202,7 +202,7 @@ def load_served(
     address: Address, dialect: str | Path | None, context: int | None, tokenizer: str | Path | None = None
 ) -> Model:
     """As `load`, for a model on a server that draws tokens, which is any kind but `openai`."""
-    from localagent.hosts.remote.opening import open_host
+    from localagent.remote.tokens.opening import open_host
 
     named = asked_dialect(dialect)
     host = open_host(address, tokenizer=tokenizer, context=context)
@@ -263,7 +263,7 @@ def load_weights(
 
 
 def _dialect_of(
-    host: EngineHost | RemoteHost, named: Dialect | None, name: str, path: Path | None = None
+    host: EngineHost | TokenHost, named: Dialect | None, name: str, path: Path | None = None
 ) -> Dialect:
     """`named`, which the model called `name` must be able to write; without it, what the weights tell."""
     if named is not None:

@@ -69,12 +69,14 @@ from .events import (
 )
 
 if TYPE_CHECKING:
+    from .arguments import ArgumentsReader
     from .formats import DIALECTS, dialect_named
 
 __all__ = [
     "DIALECTS",
     "ArgumentEnd",
     "ArgumentsDelta",
+    "ArgumentsReader",
     "CallEnd",
     "CallPart",
     "CallStart",
@@ -106,8 +108,11 @@ __all__ = [
 ]
 
 
+_LAZY = {"ArgumentsReader": ".arguments", "DIALECTS": ".formats", "dialect_named": ".formats"}
+"""What needs the formats, which are imported when it is first asked for: types of events need no dialect."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import the formats when one is first asked for: whoever needs the types of events needs no dialect."""
-    if name not in {"DIALECTS", "dialect_named"}:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".formats", __name__), name)
+    return getattr(import_module(_LAZY[name], __name__), name)

@@ -57,11 +57,11 @@ class Dialect:
     `opening` finds calls that begin without any marker; `bare` reads those that are all that a turn says, if
     tools are declared, or leaves the position where it was.
 
-    `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and the
-    end of the turn follows (slip 6), each with the texts of which one must follow it, over white space, to
-    begin a call; in most formats a call in reasoning is a draft. `spellings` are what models write in place
-    of a marker of the reasoning, "open" or "close", or where it means nothing, ""; `phrases` are the same in
-    plain words, which are text in a call.
+    `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and
+    the end of the turn follows [open-reasoning], each with the texts of which one must follow it, over
+    white space, to begin a call; in most formats a call in reasoning is a draft. `spellings` are what
+    models write in place of a marker of the reasoning, "open" or "close", or where it means nothing, "";
+    `phrases` are the same in plain words, which are text in a call.
 
     `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
     long as the vocabulary is not known, flags say nothing about them.

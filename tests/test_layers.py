@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
 LAYERS = [
     {"parsers"},
-    {"distribution", "errors", "files", "settings", "wording"},
+    {"distribution", "errors", "files", "settings", "transport", "wording"},
     {"messages"},
     {"prompt", "tools"},
     {"detection", "wire", "hosts"},
@@ -48,6 +48,7 @@ LAZY = {
     *(
         "filelock",
         "httpcore2",
+        "httpx2",
         "huggingface_hub",
         "llguidance",
         "lxml",
@@ -57,10 +58,10 @@ LAZY = {
         "ruamel",
     ),
 }
-EXTENDS = {"localagent.cli.show.blocks": {"rich"}}
+EXTENDS = {"localagent.cli.show.blocks": {"rich"}, "localagent.transport": {"httpcore2", "httpx2"}}
 """Modules whose classes extend those of a library."""
 # What the extra `mcp` brings, and only localagent.mcp may import; the extra `grammar` brings some of it, too.
-OF_MCP = {"mcp", "mcp_types", "anyio", "httpx2", "jsonschema", "referencing"}
+OF_MCP = {"mcp", "mcp_types", "anyio", "jsonschema", "referencing"}
 
 
 def name_of(path: Path) -> str:

@@ -145,7 +145,7 @@ def test_the_core_asks_for_light_packages_alone(metadata):
     wanted = metadata.get_all("Requires-Dist")
     core = {re.split(r"[<>=;\[ ]", line)[0] for line in wanted if "extra" not in line}
     assert core == {
-        "docstring-parser", "filelock", "jinja2", "markdown-it-py", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "pygments", "rich", "simpleeval", "typer",
+        "docstring-parser", "filelock", "httpx2", "jinja2", "markdown-it-py", "packaging", "platformdirs", "prompt-toolkit", "psutil", "pydantic", "pygments", "rich", "simpleeval", "typer",
     }  # fmt: skip
     for line in wanted:
         if line.startswith(("mlx", "transformers")) and "extra == 'all'" in line:
@@ -319,7 +319,7 @@ RAISING = {
     "llamacpp": ("llama_cpp", "from localagent.hosts.llamacpp.library import library as ask"),
     "mlx": ("mlx mlx_lm", "from localagent.hosts.mlx.library import library as ask"),
     "mcp": ("mcp", "from localagent.mcp.transport import require as ask"),
-    "web": ("httpcore2", "from localagent.toolbox.fetching import require as ask"),
+    "web": ("lxml", "from localagent.toolbox.fetching import require as ask"),
 }
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import typer
 
 from localagent.cli.input import require_text
 from localagent.cli.show.diff import show_diff
 from localagent.cli.terminal import agrees, say, show_line
-from localagent.errors import LocalAgentError, UsageError
+from localagent.errors import ServerRefused, ServerUnreachable, StreamBroken, UnknownModel, UsageError
 from localagent.wording import quoted
 
 if TYPE_CHECKING:
@@ -25,11 +23,7 @@ if TYPE_CHECKING:
     from localagent.connect.connection import Change, Connection
 
 _PATIENCE = 5.0
-_LARGEST = 1 << 20
-
-
-class NoServer(LocalAgentError):
-    """There is no server that could be asked for its models."""
+"""Seconds of silence after which a server is not asked any more what it has."""
 
 
 def connect_client(
@@ -44,7 +38,7 @@ def connect_client(
     only_print: bool,
     undo: bool,
 ) -> None:
-    """Connect a client, or take that back. Raises UsageError, NoServer, SaveFailed."""
+    """Connect a client, or take that back. Raises UsageError, SaveFailed, and what `_target` raises."""
     from localagent.connect.clients import find_client
     from localagent.connect.connection import Connection
 
@@ -142,63 +136,35 @@ def _start(client: Client, target: Target, arguments: Sequence[str]) -> None:
 
 
 def _target(url: str, model: str | None, key_env: str | None, *, ask: bool) -> Target:
-    """What the client is to use. `ask`: let the server say what was not given."""
+    """What the client is to use. `ask`: let the server say what was not given.
+
+    Raises UsageError; without `model` also ServerUnreachable, ServerRefused, StreamBroken and UnknownModel.
+    """
     from localagent.connect.clients import Target
+    from localagent.remote.server import Server
 
     if key_env is not None and not key_env.isidentifier():
         raise UsageError(f"--api-key-env is {quoted(key_env)}: it must be the name of a variable, not a key")
-    base = url.rstrip("/").removesuffix("/v1")
-    parts = urlsplit(base)
-    if parts.scheme not in ("http", "https") or not parts.hostname or not base.isprintable() or " " in base:
-        raise UsageError(f"--url is {quoted(url)}: it must be like http://127.0.0.1:8080")
+    base = Server.at(url).url
     if not ask:
         return Target(base, model or "", None, key_env)
+    server = Server.at(url, Target(base, "", key_env=key_env).key if key_env else None, _PATIENCE)
     try:
-        served = _served(base, Target(base, "", key_env=key_env).key if key_env else None)
-    except NoServer:
-        if model is None:
-            raise
-        return Target(base, model, None, key_env)
-    found = next((each for each in served if each["id"] == model or model is None), None)
-    if found is None:
-        say(f"note: {quoted(str(model))} is none of the models there, unless by an alias")
-        return Target(base, str(model), None, key_env)
-    context = found.get("context_length")
-    return Target(base, found["id"], context if isinstance(context, int) else None, key_env)
-
-
-def _served(base: str, key: str | None) -> list[dict[str, Any]]:
-    """The models of a server. Raises NoServer."""
-    import urllib.error
-    import urllib.request
-
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    request = urllib.request.Request(f"{base}/v1/models", headers=headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({})) if _is_local(base) else None
-    ask = opener.open if opener else urllib.request.urlopen
-    try:
-        with ask(request, timeout=_PATIENCE) as answer:
-            listing = json.loads(answer.read(_LARGEST))
-        models = [
-            each for each in listing["data"] if isinstance(each["id"], str) and each["id"].isprintable()
-        ]
-    except urllib.error.HTTPError as error:
-        error.close()  # nobody reads what it says besides
-        if error.code == 401:
+        served = server.models()
+    except (ServerRefused, ServerUnreachable, StreamBroken) as error:
+        if isinstance(error, ServerRefused) and error.status == 401:
             raise UsageError(
                 f"the server at {base} wants a key: name the variable that holds it with --api-key-env"
             ) from None
-        raise NoServer(f"the server at {base} answers {error.code} when it is asked for its models") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoServer(
-            f"no server answers at {base} ({getattr(error, 'reason', None) or error}): start it with "
-            "localagent serve, or give --model"
-        ) from None
-    if not models:
-        raise NoServer(f"the server at {base} has no models")
-    return models
-
-
-def _is_local(base: str) -> bool:
-    host = urlsplit(base).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+        if model is None:
+            raise
+        return Target(base, model, None, key_env)
+    if not served:
+        if model is None:
+            raise UnknownModel(f"the server at {base} does not say which models it has: give --model")
+        return Target(base, model, None, key_env)
+    name = model or next(iter(served))
+    if name not in served:
+        say(f"note: {quoted(name)} is none of the models there, unless by an alias")
+    context = served.get(name, {}).get("context_length")
+    return Target(base, name, context if isinstance(context, int) else None, key_env)

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
-from urllib.request import ProxyHandler, build_opener
 
 from localagent.cli.options import ServeOptions
 from localagent.cli.serve import access_for, alias_of, fetched, url_of, wanted, welcome
 from localagent.cli.terminal import exactly, say
 from localagent.distribution import install_command
-from localagent.errors import EngineFailed, ServerMissing, UsageError
-from localagent.hosts.remote.address import is_address
+from localagent.errors import EngineFailed, ServerMissing, ServerUnreachable, StreamBroken, UsageError
+from localagent.remote.address import is_address
+from localagent.remote.server import Server
 from localagent.wording import listed
 
 if TYPE_CHECKING:
@@ -150,11 +149,9 @@ def _require_answer(url: str, address: str) -> None:
     if "://" in address:  # a cluster of which this machine is no part
         return
     try:
-        with build_opener(ProxyHandler({})).open(f"{url}/health", timeout=30):
+        with Server.at(url, silence=30).send("GET", "/health"):
             return
-    except HTTPError:  # an answer
-        return
-    except OSError as error:
+    except (ServerUnreachable, StreamBroken) as error:
         raise EngineFailed(
             f"Ray Serve does not listen on {url}: where it runs already, give the --host and --port that "
             "it was started with"

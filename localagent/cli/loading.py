@@ -41,8 +41,8 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
         return _open_remote(options, options.server)
     from localagent.cli.home import choose
     from localagent.cli.naming import default_model, resolve
-    from localagent.hosts.remote.address import is_address
     from localagent.model import load
+    from localagent.remote.address import is_address
 
     asked, ask = options.model, choose if on_terminal() else None
     name = default_model(options.backend) if asked is None else resolve(asked, ask=ask)

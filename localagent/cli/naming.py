@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from localagent.errors import UnknownModel, UsageError
 from localagent.files.paths import cannot_save, replace_file, user_path
-from localagent.hosts.remote.address import is_address
+from localagent.remote.address import is_address
 from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
 from localagent.distribution import install_command, version
 from localagent.errors import EngineFailed, ServerMissing, UnknownModel, UsageError
-from localagent.hosts.remote.address import is_address, read_address
+from localagent.remote.address import is_address, read_address
 from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:

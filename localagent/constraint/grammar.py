@@ -22,6 +22,7 @@ from localagent.constraint.schema import Reader, Relaxed
 from localagent.constraint.values import Values
 from localagent.errors import Unsupported, UsageError
 from localagent.parsers import Dialect
+from localagent.parsers.engine.tools import declared
 
 __all__ = ["Grammar", "Relaxed", "block_grammar", "schema_grammar"]
 
@@ -119,6 +120,8 @@ def _object(rules: Rules, function: Mapping[str, Any], strict: bool, spent: bool
     schema = (not spent and function.get("parameters")) or {}
     if isinstance(schema, dict) and not isinstance(schema.get("type"), list):
         schema = {**schema, "type": "object"}
+        if declared([{**function, "parameters": schema}])[function["name"]].closed:
+            schema["additionalProperties"] = False  # as the parser has it, also where no property is declared
     arguments, reader = _json(rules, function["name"], schema, strict, _SPACED)
     parts = ['"{"', '"\\"name\\""', '":"', quoted(json.dumps(function["name"])), '","']
     parts += ['("\\"arguments\\"" | "\\"parameters\\"")', '":"', arguments, '"}"']

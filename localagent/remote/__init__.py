@@ -1,7 +1,7 @@
-"""Models that run on a server, and are held as if they ran here."""
+"""Models on servers that we ask, held as if they ran here: see README.md."""
 
-from localagent.hosts.remote.http import Server
 from localagent.remote.model import RemoteHost, RemoteModel
+from localagent.remote.server import Server
 from localagent.remote.turn import RemoteLogprobs
 
 __all__ = ["RemoteHost", "RemoteLogprobs", "RemoteModel", "Server"]

@@ -1,34 +1,18 @@
 """The tool calls of a streamed answer: pieces of JSON, as OpenAI's API has them, to the parser's events.
 
-The JSON is read by a dialect that writes calls as JSON, so that a call from a server has the same events, and
-the same laws, as one from a model on this machine. A call ends when something else comes, since the API does
-not say when it does; until then the server may still take it back.
+A call ends when something else comes, since the API does not say when it does; until then the server may
+still take it back.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from localagent.parsers import (
-    DIALECTS,
-    ArgumentEnd,
-    ArgumentsDelta,
-    CallEnd,
-    Event,
-    Finish,
-    Malformed,
-    Reason,
-    StreamParser,
-)
-from localagent.parsers import CallStart as Start
+from localagent.parsers import ArgumentEnd, ArgumentsReader, CallStart, Event, Finish, Malformed, Reason
 
-_READER = DIALECTS["hermes"]
-_OPENING = '<tool_call>{"name": "call", "arguments": '
-_CLOSING = "}</tool_call>"
-"""What stands around the arguments of a call in that dialect."""
 UNPLACED = (0, 0)
 """The span of an event until it is told: only then is it known what came before it."""
 
@@ -48,56 +32,34 @@ class RemoteCall:
     """What came of it while the call before it was not complete."""
     back: tuple[str, str, str | None] | None = None
     """What the server said of it when it took it back: the raw text, the reason, and the name."""
-    _parser: StreamParser = field(default_factory=lambda: StreamParser(_READER))
     _written: list[str] = field(default_factory=list)
-    _checked: tuple[int, bool] = (0, False)
-    _spoilt: bool = False
+    _reader: ArgumentsReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = ArgumentsReader(self.name, self.index)
 
     def start(self) -> list[Event]:
         """Its first events, with what was held."""
-        self._parser.feed(_OPENING)
         held, self.held = self.held, []
         return [
-            Start(self.index, self.name, *UNPLACED),
-            *(event for each in held for event in self.feed(each)),
+            CallStart(self.index, self.name, *UNPLACED),
+            *(event for piece in held for event in self.feed(piece)),
         ]
 
     def feed(self, piece: str) -> list[Event]:
         """The events of the next piece of its arguments."""
         self._written.append(piece)
-        if self._spoilt:
-            return []
-        found = self._parser.feed(piece)
-        # It may not end before its closing is fed. One that does has more behind its last brace, or no
-        # object at all: what that is, is said when all of it is there.
-        self._spoilt = any(isinstance(event, CallEnd | Malformed) for event in found)
-        return self._told(found)
+        return self._read(self._reader.feed(piece))
 
     def complete(self) -> bool:
         """Whether the arguments are a JSON object. Without any, who knows what is still to come."""
-        if self._checked[0] < len(self._written):
-            try:
-                whole = isinstance(json.loads("".join(self._written)), dict)
-            except (ValueError, RecursionError):
-                whole = False
-            self._checked = len(self._written), whole
-        return self._checked[1]
+        return self._reader.complete
 
     def end(self, finish: Finish) -> list[Event]:
         """Its last events, when no more comes: CallEnd, or Malformed if it cannot be read."""
-        events: list[Event] = []
-        if not "".join(self._written).strip() and finish == "stop":
-            events = self.feed("{}")  # many servers write nothing at all for no arguments
-        if self._spoilt:
-            return [*events, self.failed(self.raw, Reason.SYNTAX)]
-        last = self._parser.feed(_CLOSING) if finish == "stop" or self.complete() else []
-        last += self._parser.close(finish)
-        ended = next((event for event in last if isinstance(event, CallEnd)), None)
-        if ended is not None:
-            return [*events, *self._told(last), replace(ended, index=self.index, name=self.name)]
-        broken = next((event for event in last if isinstance(event, Malformed)), None)
-        reason = broken.reason if broken is not None and finish == "stop" else Reason.TRUNCATED
-        return [*events, self.failed(self.raw, reason)]
+        nothing = not "".join(self._written).strip() and finish == "stop"
+        events = self.feed("{}") if nothing else []  # many servers write nothing at all for no arguments
+        return [*events, *self._read(self._reader.close(finish))]
 
     @property
     def raw(self) -> str:
@@ -108,15 +70,17 @@ class RemoteCall:
         """The event that takes it back."""
         return Malformed(raw, reason_of(reason), name or self.name, self.index, self.partial, *UNPLACED)
 
-    def _told(self, events: list[Event]) -> list[Event]:
-        told: list[Event] = []
+    def _read(self, events: list[Event]) -> list[Event]:
+        """What the reader found, as events of the turn, which `start` has begun."""
+        read: list[Event] = []
         for event in events:
-            if isinstance(event, ArgumentsDelta):
-                told.append(replace(event, index=self.index))
-            elif isinstance(event, ArgumentEnd):
+            if isinstance(event, ArgumentEnd):
                 self.partial[event.key] = event.value
-                told.append(replace(event, index=self.index))
-        return told
+            if isinstance(event, Malformed):
+                read.append(self.failed(self.raw, event.reason))
+            elif not isinstance(event, CallStart):
+                read.append(event)
+        return read
 
 
 class RemoteCalls:

@@ -26,8 +26,6 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.remote.following import AnyFlag, followed
-from localagent.hosts.remote.http import Answer, Cancelled, Server
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import Message, Prices
 from localagent.prompt import RequestWarning
@@ -35,7 +33,9 @@ from localagent.prompt.rendering import ToolSchema
 from localagent.prompt.request import build_request
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
+from localagent.remote.following import AnyFlag, followed
 from localagent.remote.request import chat_body, counting_body
+from localagent.remote.server import Answer, Cancelled, Server
 from localagent.remote.turn import RemoteTurn
 from localagent.settings import API_KEY
 from localagent.turn import TurnEvent, TurnInput
@@ -43,7 +43,6 @@ from localagent.wire import openai
 
 CHAT = "/v1/chat/completions"
 COUNT = "/v1/messages/count_tokens"
-MODELS = "/v1/models"
 _CONTEXTS = ("context_length", "max_model_len", "loaded_context_length", "context_window")
 """Where servers tell it: this one, vLLM, LM Studio, others."""
 _IGNORED = "x-localagent-ignored"
@@ -111,12 +110,11 @@ class RemoteModel(ChatModel):
         """
         server = Server.at(url, key or os.environ.get(API_KEY, "").strip() or None, silence)
         try:
-            listing = server.ask(MODELS)
+            served = server.models()
         except ServerRefused as error:
             if model is None or error.status in (401, 403):
                 raise
-            listing = None  # not every server has the list
-        served = _served(listing)
+            served = {}  # not every server has the list
         if model is None and not served:
             raise UnknownModel(f"{server.url} does not say which models it has: name one")
         name = model or next(iter(served))
@@ -227,16 +225,6 @@ class RemoteModel(ChatModel):
         """A thread reads from the server."""
         left = threading.Event()
         return followed(self._run(replace(given, cancel=AnyFlag(given.cancel, left))), left)
-
-
-def _served(listing: Any) -> dict[str, Mapping[str, Any]]:
-    """The models in the answer of /v1/models, by name; what cannot be read is not there."""
-    data = listing.get("data") if isinstance(listing, Mapping) else None
-    return {
-        each["id"]: each
-        for each in (data if isinstance(data, list) else ())
-        if isinstance(each, Mapping) and isinstance(each.get("id"), str) and each["id"].isprintable()
-    }
 
 
 def _answers_to_any_name(served: Mapping[str, Mapping[str, Any]]) -> bool:

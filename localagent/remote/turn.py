@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Logprobs
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.refusals import stream_error
 from localagent.messages import (
     AssistantMessage,
     AssistantPart,
@@ -44,6 +42,8 @@ from localagent.parsers import (
     ToolCheck,
 )
 from localagent.remote.calls import UNPLACED, RemoteCalls, reason_of
+from localagent.remote.refusals import stream_error
+from localagent.remote.server import Server
 from localagent.turn import BrokenOff, Done, TurnEvent, as_part
 from localagent.wording import writable
 

@@ -1,8 +1,7 @@
 """One GET of a URL, from a checked address, with limits on time and size.
 
-The HTTP library is httpcore, the lower layer of httpx, because it lets our own class make the connection, and
-only to an address that `addresses.resolve` returned. Proxies from the environment are ignored, since they
-would look the name up again. `web` interprets the body.
+Connections go only to addresses that `addresses.resolve` returned, and never through a proxy, which would
+look the name up again. `web` interprets the body.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
 from urllib.parse import urljoin
 
 from localagent.distribution import install_command
@@ -23,12 +20,10 @@ from localagent.toolbox.addresses import Endpoint, Target, read_url, resolve
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_HEADERS = 100
-_TICK = 0.2
-"""Seconds between looks at whether the call was cancelled."""
 _ADDRESSES = 4
 """Addresses of one host that are tried."""
 _ENDED = "the connection ended before the answer did"
-_HEADERS: dict[bytes | str, bytes | str] = {
+_HEADERS = {
     "User-Agent": "localagent",
     "Accept": "text/html, text/*, application/json, image/*;q=0.8, */*;q=0.1",
     # Some servers pack all the same. `_read_body` unpacks, since httpx would without a limit.
@@ -40,7 +35,6 @@ _HEADERS: dict[bytes | str, bytes | str] = {
 def require() -> None:
     """Load the libraries of the web tool. Raises UsageError when one is not installed."""
     try:
-        import httpcore2  # noqa: F401
         import lxml.etree  # noqa: F401
     except ImportError as error:
         raise UsageError(f"the web tool is not installed: {install_command('web')} [{error}]") from error
@@ -111,47 +105,62 @@ def fetch(url: str, limits: Limits, cancel: threading.Event) -> Fetched:
 def _get(target: Target, limits: Limits, clock: Clock) -> Fetched | str:
     """The answer to one request, or where it redirects to. Raises ToolError."""
     require()
-    import ssl
-
     import httpcore2
+    import httpx2
+
+    from localagent.transport import Transport
 
     endpoints = resolve(target, min(clock.left(), limits.connect_seconds), limits.allow_private)
-    network = _Network(endpoints, limits, clock)
-    url = httpcore2.URL(
-        scheme=target.scheme.encode(),
-        host=target.host.encode(),
-        port=target.port,
-        target=target.path.encode(),
-    )
-    headers = {"Host": target.netloc, **_HEADERS}
+    transport = Transport(clock.left, lambda *_: _connected(endpoints, limits, clock))
+    url = f"{target.scheme}://{target.netloc}{target.path}"
     extensions = {"sni_hostname": target.host.rstrip(".")}
-    tls = ssl.create_default_context() if target.scheme == "https" else None
-    pool = httpcore2.ConnectionPool(ssl_context=tls, network_backend=cast(Any, network))
+    waits = httpx2.Timeout(limits.idle_seconds, connect=limits.connect_seconds)
     try:
         with (
-            closing(network),
-            pool,
-            pool.stream("GET", url, headers=headers, extensions=extensions) as response,
+            httpx2.Client(transport=transport, timeout=waits, headers=_HEADERS) as client,
+            client.stream("GET", url, extensions=extensions) as response,
         ):
-            if len(response.headers) > _MAX_HEADERS or response.extensions["http_version"][:7] != b"HTTP/1.":
+            if len(response.headers) > _MAX_HEADERS or not response.http_version.startswith("HTTP/1."):
                 raise ToolError(f"{target.host}: the answer is broken HTTP")
-            given = {name.lower(): value for name, value in reversed(response.headers)}
-            location = given.get(b"location", b"").strip().decode("utf-8", "replace")
-            if response.status in _REDIRECTS and location:
+            given = response.headers
+            location = given.get("location", "").strip()
+            if response.status_code in _REDIRECTS and location:
                 return location.replace(" ", "%20")
-            encoding = given.get(b"content-encoding", b"").decode("latin-1")
-            body, problem = _read_body(response.iter_stream(), encoding, limits.max_bytes)
-            reason = response.extensions["reason_phrase"].decode("latin-1")
-            content_type = given.get(b"content-type", b"").decode("latin-1")
-            return Fetched(target.url, response.status, reason, content_type, body, problem)
+            encoding = given.get("content-encoding", "")
+            body, problem = _read_body(response.iter_raw(), encoding, limits.max_bytes)
+            return Fetched(
+                target.url,
+                response.status_code,
+                response.reason_phrase,
+                given.get("content-type", ""),
+                body,
+                problem,
+            )
+    except httpcore2.ReadTimeout as error:
+        raise ToolError(f"nothing came for {limits.idle_seconds:g} seconds") from error
     except httpcore2.ProtocolError as error:
-        reason = "the answer is broken HTTP" if network.received else _ENDED
+        reason = "the answer is broken HTTP" if transport.received else _ENDED
         raise ToolError(f"{target.host}: {reason}") from error
     except OSError as error:
-        reason = getattr(error, "verify_message", None) or error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise ToolError(f"{target.host}: {reason or 'the connection failed'}") from error
     except ValueError as error:  # a length of thousands of digits
         raise ToolError(f"{target.host}: the answer is broken HTTP") from error
+
+
+def _connected(endpoints: Sequence[Endpoint], limits: Limits, clock: Clock) -> socket.socket:
+    """A connection to the first address that answers: the name is not looked up again. Raises OSError."""
+    problem = OSError("it has no address")
+    for endpoint in endpoints[:_ADDRESSES]:
+        connection = socket.socket(endpoint.family, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(min(clock.left(), limits.connect_seconds))
+            connection.connect(endpoint.address)
+            return connection
+        except OSError as error:
+            problem = error
+            connection.close()
+    raise problem
 
 
 def _read_body(pieces: Iterator[bytes], encoding: str, limit: int) -> tuple[bytes, str]:
@@ -181,69 +190,3 @@ def _read_body(pieces: Iterator[bytes], encoding: str, limit: int) -> tuple[byte
         return bytes(body), _ENDED
     whole = unpack is None or unpack.eof or not taken
     return bytes(body), "" if whole else _ENDED
-
-
-class _Network:
-    """What the HTTP library connects with and reads from: one connection, to an address that was checked.
-
-    However little comes at a time, no wait passes the deadline, and a cancelled call ends soon.
-    """
-
-    def __init__(self, endpoints: Sequence[Endpoint], limits: Limits, clock: Clock) -> None:
-        self._endpoints = endpoints[:_ADDRESSES]
-        self._limits = limits
-        self._clock = clock
-        self._socket: socket.socket | None = None
-        self.received = False
-        """Whether anything came."""
-
-    def connect_tcp(self, *_: Any, **__: Any) -> _Network:
-        """Connect to the first address that answers: the name is not looked up again. Raises OSError."""
-        problem = OSError("it has no address")
-        for endpoint in self._endpoints:
-            try:
-                self._socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
-                self._wait_at_most(self._limits.connect_seconds).connect(endpoint.address)
-                return self
-            except OSError as error:
-                problem = error
-                self.close()
-        raise problem
-
-    def start_tls(
-        self, ssl_context: Any, server_hostname: str | None = None, timeout: Any = None
-    ) -> _Network:
-        """Speak TLS from now on. Raises OSError."""
-        connection = self._wait_at_most(self._limits.connect_seconds)
-        self._socket = ssl_context.wrap_socket(connection, server_hostname=server_hostname)
-        return self
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What has come, at least one byte; none at the end. Raises OSError, ToolError."""
-        idle_end = time.monotonic() + self._limits.idle_seconds
-        while True:
-            try:
-                data = self._wait_at_most(_TICK).recv(max_bytes)
-            except TimeoutError:
-                if time.monotonic() > idle_end:
-                    raise ToolError(f"nothing came for {self._limits.idle_seconds:g} seconds") from None
-            else:
-                self.received = self.received or bool(data)
-                return data
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all. Raises OSError."""
-        self._wait_at_most(self._limits.idle_seconds).sendall(buffer)
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._socket:
-            self._socket.close()
-
-    def get_extra_info(self, info: str) -> Any:
-        """What the library asks for concerns HTTP/2 and connections that are used again: not this one."""
-
-    def _wait_at_most(self, seconds: float) -> socket.socket:
-        assert self._socket
-        self._socket.settimeout(min(self._clock.left(), seconds))
-        return self._socket

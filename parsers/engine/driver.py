@@ -51,7 +51,7 @@ class Block:
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
         """Read one call, or keep what was meant as one; returns whether it was read to its end.
 
-        `start`: where it began, for what is kept. Behind a fault only declared tools are called (slip 26).
+        `start`: where it began, for what is kept. Behind a fault only declared tools count [only-declared].
         """
         source = self.source
         call.writer.only_declared |= self.faulty and call.writer.any_declared()

@@ -83,7 +83,7 @@ class Tool:
         """`value` as its declared type has it, where only the type can tell; otherwise unchanged.
 
         `written`: the text of a bare number. Quoted text that is exactly a literal of the type becomes that
-        value, a bare number for a string its text; nothing else is coerced (policy 23).
+        value, a bare number for a string its text; nothing else is coerced [declared-type].
         """
         kind = self.type_of(parameter)
         if kind == "string":

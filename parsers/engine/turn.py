@@ -226,7 +226,7 @@ class MarkedTurn:
             yield from self.reasoning()
 
     def bare_calls(self) -> Reading:
-        """Read calls without markers, where the turn's first content or call is due (slip 17)."""
+        """Read calls without markers, where the turn's first content or call is due [bare-object]."""
         bare, source = self._bare, self._source
         if bare is None:
             return
@@ -256,7 +256,8 @@ class MarkedTurn:
     def reasoning(self) -> Reading:
         """Reasoning up to its closing marker.
 
-        A call in it is a draft, unless the reasoning never closes and nothing else follows (slips 5 and 6).
+        A call in it is a draft [draft-call], unless the reasoning never closes and nothing else follows
+        [open-reasoning].
         """
         span = self._dialect.reasoning
         assert span is not None
@@ -275,7 +276,7 @@ class MarkedTurn:
             yield from source.either(span.after_open)
             if source.offset > emit.end:
                 emit.markup(source.offset)
-            # Models repeat the tag that the prompt has opened, or that they have just written (slip 7).
+            # Models repeat a tag that the prompt or they themselves have just written [repeated-think].
             again = (yield from source.char()) != "" and (yield from source.marker((span.open,))) != ""
             source.pos += len(span.open) * again
         stops, draft, tried = self._in_reasoning, None, 0
@@ -306,7 +307,7 @@ class MarkedTurn:
         return marker != ""
 
     def _calls_to_the_end(self) -> Generator[None, None, tuple[bool, int]]:
-        """Read calls in the reasoning, and write them if nothing but the end of the turn follows (slip 6).
+        """Read calls in the reasoning; they count if only the end of the turn follows [open-reasoning].
 
         Returns whether that is so, and up to where was looked: calls that begin before are drafts, too.
         """

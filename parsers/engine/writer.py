@@ -40,7 +40,7 @@ class CallWriter:
         self.emit = emit
         self.by_schema = by_schema
         self.name: str | None = None
-        self.only_declared = False  # the call follows a fault: any other name is a piece of one (slip 26)
+        self.only_declared = False  # behind a fault, other names are pieces of one [only-declared]
         self.tool: Tool | None = None  # set with the name, if the tool is declared
         self.index: int | None = None  # set with the name
         self.arguments: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class CallWriter:
     def argument(self, key: str, value: Any, written: Mapping[str, str] = MappingProxyType({})) -> None:
         """An argument is complete. Repeated with the same value it is one; with another it may be either.
 
-        Raises Fault for that: the call has two readings (policy 22). `written`: the bare numbers of a
+        Raises Fault for that: the call has two readings [repeated-argument]. `written`: the bare numbers of a
         mapping, as they were written.
         """
         if key in self.arguments:

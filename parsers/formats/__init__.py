@@ -25,10 +25,10 @@ from .objects.bare import BareCalls
 from .tags import table as tags
 
 _OWN = frozenset({"lfm2"})
-"""LFM2's policy 13 says which calls without markers count: lists in Python, and no JSON."""
+"""LFM2's [bare-list] says which calls without markers count: lists in Python, and no JSON."""
 
 DIALECTS: Mapping[str, Dialect] = {
-    # Where calls have markers, those without count if they are all that a turn says (slip 17).
+    # Where calls have markers, those without count if they are all that a turn says [bare-object].
     dialect.name: replace(dialect, bare=BareCalls) if dialect.calls and dialect.name not in _OWN else dialect
     for family in (
         lists,

@@ -2,7 +2,7 @@
 
 Keys are bare, strings stand between two equal tokens, everything else is as in JSON. A call is complete with
 its closing brace. Models fall back to the quotes of JSON and Python, to `=`, to parentheses and to no quotes
-at all, which is read as far as it can only mean one thing (slip 15).
+at all, which is read as far as it can only mean one thing [loose-gemma].
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ class GemmaBlock(FramedBlock):
         return GemmaCall(self.context, self._quote)
 
     def confirm(self) -> Reading:
-        """See `Block`; the text behind the brace shows that `{a:1}b:2}` was not over there (slip 23)."""
+        """See `Block`; the text behind the brace shows that `{a:1}b:2}` was not over there [closed-early]."""
         char = yield from self.source.char()
         if char == FIRST:  # a marker, whole or broken; but a quote may be a key's
             ends = (yield from self.source.marker()) != self._quote

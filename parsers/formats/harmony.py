@@ -147,7 +147,7 @@ class HarmonyTurn(MarkedTurn):
             yield from self._body(header, start)
         elif header.is_plain:
             emit.markup(source.offset)
-        else:  # without its end it is no header, and so announces no call (slips 2, 22)
+        else:  # without its end it is no header, and so announces no call [headless-message] [torn-attribute]
             ended = not (yield from source.char())
             raw = source.since(start)
             cut = not header.recipients or raw.endswith(header.recipients[-1])
@@ -156,7 +156,7 @@ class HarmonyTurn(MarkedTurn):
         source.keep_from(None)
 
     def _tool(self, recipient: str, strays: tuple[str, ...] = ()) -> str:
-        """The tool that a recipient names, "" if it is none (slip 22).
+        """The tool that a recipient names, "" if it is none [torn-attribute].
 
         White space in it, and the name of the channel behind it, leave one reading if that is declared.
         """
@@ -248,7 +248,7 @@ class _Message(NamedBlock):
     """A message that is no text, behind its header."""
 
     def __init__(self, context: Context) -> None:
-        # In a string, too, another message shows that this one was cut off (slip 2).
+        # In a string, too, another message shows that this one was cut off [headless-message].
         super().__init__(context, Span(MESSAGE, START, closes=(CHANNEL,)), _ENDS, (CHANNEL,))
 
 

@@ -263,7 +263,7 @@ class KimiCall(RawCall):
             if token == SEPARATOR:
                 source.pos += len(token)
                 written, _ = whole_characters("".join(parts) + " ")
-                if not _ATTRIBUTES.fullmatch(written):  # `key="date type="string"` (slip 22)
+                if not _ATTRIBUTES.fullmatch(written):  # `key="date type="string"` [torn-attribute]
                     raise Fault(Reason.SYNTAX)
                 return {key: _unescaped(value) for key, value in _ATTRIBUTE.findall(written)}
             if token:

@@ -265,7 +265,7 @@ class KimiSection(Section):
         self.renamed = False
         if not tools or name in tools:
             return name
-        # `functions_Bash_2` and the like mean the declared tool (slip 4); what means none, or more than one,
+        # `functions_Bash_2` means the declared tool [mangled-name]; what means none, or more than one,
         # and is not as documented either, is no call.
         unnumbered = _KIMI_NUMBER.sub("", id_)
         meant = {tool_behind(_KIMI_PREFIX, each, tools) for each in (id_, unnumbered)} - {""}
@@ -288,7 +288,7 @@ class DeepSeekSection(Section):
         if not (yield from self.separator(self.behind_name)):
             if name in tools or not name.startswith(_DEEPSEEK_KIND):
                 return name
-            self.renamed = True  # the name is glued to the word in front of it (slip 3)
+            self.renamed = True  # the name is glued to the word in front of it [glued-name]
             name = name.removeprefix(_DEEPSEEK_KIND)
             return name if name in tools else ""
         if name in ("", _DEEPSEEK_KIND):
@@ -299,7 +299,7 @@ class DeepSeekSection(Section):
         return name
 
     def confirm(self) -> Reading:
-        """See `NamedBlock`. A call has at least one of its two markers (slip 19)."""
+        """See `NamedBlock`. A call has at least one of its two markers [glm-white-space]."""
         yield from super().confirm()
         source = self.source
         end = source.offset

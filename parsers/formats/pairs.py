@@ -48,7 +48,7 @@ class PairShape:
     `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
     stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
     models write in front of the names of declared tools. `slips`: whether they leave out
-    tags of values (slip 10).
+    tags of values [tags-of-pairs].
     """
 
     key: str = "<arg_key>"
@@ -180,7 +180,7 @@ class PairsCall(RawCall):
             writer.argument(key, value)
 
     def _space(self) -> Generator[None, None, str]:
-        """As `Source.space`; some models write the two characters of an escape for a line end (slip 10)."""
+        """`Source.space`, also over a line end written as an escape of two characters [tags-of-pairs]."""
         while (char := (yield from self.source.space())) == "\\":
             if not (yield from self.source.either((_LINE_END,))):
                 break
@@ -188,7 +188,7 @@ class PairsCall(RawCall):
         return char
 
     def _untagged_key(self, name: str) -> Generator[None, None, tuple[str, str]]:
-        """Read a first key whose tag is missing, up to the tag behind it: the tool's name and it (slip 10).
+        """Read the name and a first key without its tag, up to the tag behind it [tags-of-pairs].
 
         Another block seems to begin in place of the tag, or the key is glued to the name; then only what is
         declared tells the two apart. Raises Fault.
@@ -238,7 +238,7 @@ class PairsCall(RawCall):
             if not (yield from self._object_ends(True, "")):
                 raise Fault(Reason.SYNTAX)
             if self._shape.slips and (yield from source.ahead((self._span.open,))):
-                raise Fault(Reason.UNCLOSED)  # Laguna begins a call, and then the same once more (slip 11)
+                raise Fault(Reason.UNCLOSED)  # Laguna begins a call again [call-written-twice]
             source.rewind(end)
 
     def _object_ends(self, inner: bool, opener: str) -> Generator[None, None, bool]:
@@ -265,7 +265,7 @@ class PairsCall(RawCall):
             if not (yield from source.either((shape.value,))):
                 if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
                     raise Fault(Reason.MISSING_VALUE)
-                self.writer.repaired = True  # the value's closing tag bounds it (slip 10)
+                self.writer.repaired = True  # the value's closing tag bounds it [tags-of-pairs]
             else:
                 yield from self._again(shape.value)
         if not key:
@@ -276,7 +276,7 @@ class PairsCall(RawCall):
         end = yield from self.read_raw(key, self._ends, self._kinds)
         if end == shape.value_end:
             return ""
-        self.writer.repaired = True  # the next tag bounds the value (slip 10)
+        self.writer.repaired = True  # the next tag bounds the value [tags-of-pairs]
         return end
 
     def _again(self, tag: str) -> Reading:
@@ -291,7 +291,7 @@ class PairsCall(RawCall):
         source.rewind(end)
 
     def _is_torn_tag(self) -> Generator[None, None, bool]:
-        """Whether something comes next that may be the tag of a value (slip 21)."""
+        """Whether something comes next that may be the tag of a value [torn-tag]."""
         source, tag = self.source, self._shape.value
         while len(source.text) < source.pos + len(tag) + 2 and not source.ended:
             yield
@@ -351,7 +351,7 @@ class PairsCall(RawCall):
         return not (yield from source.space()) or (yield from source.marker()) in self._turn_ends
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
-        """Whether a broken tag closes the value (slip 21): a pair or the end of the block follows then."""
+        """Whether a broken tag closes the value [torn-tag]: a pair or the end of the block follows then."""
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
@@ -507,7 +507,7 @@ def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
 _GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
 GLM45 = Dialect(
     name="glm45",
-    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # slip 19
+    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # [glm-white-space]
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
     turn=MarkedTurn,

@@ -1,7 +1,7 @@
 """Tags that are almost written right, in raw text: `</paameter>`, `</parameter` without `>`, `/parameter>`.
 
 Raw text has no escapes. A broken tag that were taken for text would become part of a value that nobody wrote,
-so it is found, and what follows it decides (slip 21). A beginning is held back no longer than it may
+so it is found, and what follows it decides [torn-tag]. A beginning is held back no longer than it may
 still be a tag.
 """
 

@@ -1,8 +1,8 @@
 """Items in their plainest shape, read in one step: no escapes, no markers, the next item already in sight.
 
 Nothing here decides what the readers would decide otherwise: a string that is followed by a comma and the
-start of the next item is closed (policy 26), and so is one before brackets with that after them; everything
-less clear is left to them. It only spares the common case of dense JSON their generators.
+start of the next item is closed [closing-quote], and so is one before brackets with that after them;
+everything less clear is left to them. It only spares the common case of dense JSON their generators.
 """
 
 from __future__ import annotations

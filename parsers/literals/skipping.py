@@ -25,7 +25,7 @@ class Passed(Enum):
     CLOSED = auto()
     """Behind its closing quote."""
     CUT = auto()
-    """At the marker that ends the block the literal stands in (policy 28)."""
+    """At the marker that ends the block the literal stands in [marker-in-string]."""
     OUTPUT_ENDED = auto()
     """At the end of the output, without a marker on the way."""
 

@@ -1,9 +1,9 @@
 """Quoted strings as models write them, read while they stream.
 
 The body is decoded as Python decodes it until an inner quote shows that the model did not escape; from
-there on it is verbatim. Whether a quote closes the string is decided by what follows it (policies 26 and
-27 of the LFM2 format: `bash(command='sed -n '360,450p' f.py')` is ordinary output), whether a marker in it
-is text by what comes later (policy 28).
+there on it is verbatim. Whether a quote closes the string is decided by what follows it [closing-quote]
+[inner-quote] (`bash(command='sed -n '360,450p' f.py')` is ordinary output), whether a marker in it
+is text by what comes later [marker-in-string].
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class String:
     def _numeric_escape(self, kind: str, start: int) -> Reading:
         """`\\xhh`, `\\uXXXX`, `\\UXXXXXXXX`, `\\ooo` or `\\N{name}`.
 
-        An invalid number ends all decoding; an invalid name is an unknown escape (policy 25).
+        An invalid number ends all decoding; an invalid name is an unknown escape [escape].
         """
         source = self._source
         source.pos += kind in _HEX or kind == "N"

@@ -148,7 +148,7 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
     """As `typed_text`, where no text is allowed; None for text that can be no value."""
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
-        return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` (slip 12)
+        return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` [loose-tags]
     if kinds <= CONTAINERS and '\\"' in text and not _QUOTE.search(text):
         return read_literal(text.replace('\\"', '"'))[0], True  # every quote is escaped: `[\"a\"]`
     try:
@@ -159,7 +159,7 @@ def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
         return None
     if isinstance(value, str) and kinds & CONTAINERS:
         try:
-            inner, _ = read_literal(value)  # a list or an object, written into a JSON string (slip 12)
+            inner, _ = read_literal(value)  # a list or an object, written into a JSON string [loose-tags]
         except Fault:
             return None
         return (inner, True) if kind_of(inner) in CONTAINERS else None

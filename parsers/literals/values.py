@@ -4,7 +4,7 @@ One loop over an explicit stack, so depth costs memory and not Python frames. Wh
 JSON at once, except where the notation is not decided yet: `{` may open a set, `(` may only group, and a
 mapping's key must become text. Values are never evaluated.
 
-Whether a quote closes its string is decided by what follows it alone (policy 26). What decides it only
+Whether a quote closes its string is decided by what follows it alone [closing-quote]. What decides it only
 looks ahead, and leaves going back to its caller, so one rule serves however the output is cut.
 """
 
@@ -273,7 +273,7 @@ class LiteralReader:
             self._decide(frame, keys=False)
         if frame.keys:
             assert frame.key is not None
-            self.writer.repaired |= frame.key in frame.mapping  # the last one counts (policy 22)
+            self.writer.repaired |= frame.key in frame.mapping  # the last one counts [repeated-argument]
             frame.mapping[frame.key] = value
             if self.word is not None:
                 frame.written[frame.key] = self.word
@@ -350,7 +350,7 @@ class LiteralReader:
         if word.lower() in ("nan", "inf", "infinity"):
             raise Fault(Reason.NOT_FINITE)
         if not self.frames and self.kinds is not None and "string" not in self.kinds:
-            raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` (slip 25)
+            raise Fault(Reason.NOT_A_LITERAL)  # a misspelled constant: `exact=Tue` [torn-string]
         self.writer.repaired = True
         return word
 
@@ -383,7 +383,7 @@ class LiteralReader:
             self.writer.repaired |= string.repaired
             if source.offset >= self.adjacent_until:
                 break
-            # In a list or in JSON two strings side by side have lost their comma (slip 24).
+            # In a list or in JSON two strings side by side have lost their comma [lost-comma].
             if self.json_escapes or not all(frame.groups for frame in self.frames):
                 raise Fault(Reason.SYNTAX)
             for frame in self.frames[-1:]:
@@ -467,7 +467,7 @@ class LiteralReader:
         return (yield from self.follows(inner))
 
     def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure that a broken character keeps from fitting (slip 25).
+        """Whether what comes next looks like structure in which one character is broken [torn-string].
 
         Then the quote just read was most likely meant to close its string, and to read on would swallow that
         structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.

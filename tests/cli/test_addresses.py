@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localagent.hosts.remote.vocabulary import read_model_files
 from localagent.nano import MLX
+from localagent.remote.tokens.vocabulary import read_model_files
 from tests.cli.conftest import Command
 from tests.remote.scripted import DONE, Scripted, chunk, event, head, scripted, stream, whole
 

@@ -148,7 +148,7 @@ def test_what_cannot_be_done_is_said_in_a_line(command, url):
     free = "http://127.0.0.1:9"
     command.refuse("connect", "emacs", code=2, says="no client emacs: there are codex, claude")
     command.refuse("connect", "codex", "--url", free, code=1, says="no server answers at http://127.0.0.1:9")
-    command.refuse("connect", "codex", "--url", "ftp://x", code=2, says="--url is ftp://x")
+    command.refuse("connect", "codex", "--url", "ftp://x", code=2, says="the address ftp://x is no URL")
     command.refuse("connect", "codex", "--url", f"{url}/keyed", code=2, says="--api-key-env")
     command.refuse("connect", "codex", "--url", url, "--api-key-env", "sk-1", code=2, says="not a key")
     command.refuse(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -15,9 +13,9 @@ import pytest
 import typer
 
 from localagent.cli import connect
-from localagent.cli.connect import NoServer, connect_client
+from localagent.cli.connect import connect_client
 from localagent.connect.clients import Target
-from localagent.errors import UsageError
+from localagent.errors import ServerRefused, ServerUnreachable, StreamBroken, UnknownModel, UsageError
 
 FREE = "http://127.0.0.1:9"
 
@@ -88,7 +86,7 @@ def test_an_address_is_taken_with_and_without_v1(url, base):
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(UsageError) as error:
         connect._target(url, "m", None, ask=False)
-    assert str(error.value).startswith("--url is ")
+    assert str(error.value).startswith("the address ")
     assert str(error.value).endswith(": it must be like http://127.0.0.1:8080")
 
 
@@ -113,24 +111,25 @@ def test_the_server_says_what_was_not_given(server, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "says"),
+    ("status", "body", "kind", "says"),
     [
-        (500, b"", "the server at URL answers 500 when it is asked for its models"),
-        (200, b'{"data": []}', "the server at URL has no models"),
-        (200, models("\x1b"), "the server at URL has no models"),
-        (200, b"{", "no server answers at URL (Expecting"),
-        (200, b"{}", "no server answers at URL ('data'): start it with localagent serve, or give --model"),
-        (200, b'{"data": [{"id": 3}]}', "the server at URL has no models"),
-        (200, b'{"data": 3}', "no server answers at URL ('int' object is not iterable)"),
-        (200, models("a") + b" " * (1 << 20) + b"x", None),
+        (500, b"", ServerRefused, "URL failed (500)"),
+        (
+            200,
+            b'{"data": []}',
+            UnknownModel,
+            "the server at URL does not say which models it has: give --model",
+        ),
+        (200, models("\x1b"), UnknownModel, "the server at URL does not say"),
+        (200, b"{", StreamBroken, "URL answers with something else than JSON: correct the address"),
+        (200, b"{}", UnknownModel, "the server at URL does not say"),
+        (200, b'{"data": [{"id": 3}]}', UnknownModel, "the server at URL does not say"),
+        (200, b'{"data": 3}', UnknownModel, "the server at URL does not say"),
     ],
 )
-def test_a_server_that_cannot_say_its_models(server, status, body, says):
+def test_a_server_that_cannot_say_its_models(server, status, body, kind, says):
     server.status, server.body = status, body
-    if says is None:  # more than is read
-        assert connect._served(server.url, None) == [{"id": "a"}]
-        return
-    with pytest.raises(NoServer) as error:
+    with pytest.raises(kind) as error:
         connect._target(server.url, None, None, ask=True)
     assert says.replace("URL", server.url) in str(error.value)
     assert connect._target(server.url, "m", None, ask=True) == Target(server.url, "m"), "it is not needed"
@@ -146,45 +145,10 @@ def test_a_server_that_wants_a_key(server):
 
 
 def test_nobody_there():
-    with pytest.raises(NoServer) as error:
-        connect._served(FREE, None)
-    assert (
-        str(error.value)
-        == (
-            f"no server answers at {FREE} ([Errno 111] Connection refused): start it with localagent serve, or give --model"
-        )
-        or sys.platform != "linux"
-    )
-
-
-@pytest.mark.parametrize(
-    ("host", "local"),
-    [
-        ("localhost", True), ("127.0.0.1", True), ("127.1.2.3", True), ("[::1]", True), ("a.b", False),
-        ("128.0.0.1", False), ("[::2]", False), ("localhost.a.b", False),
-    ],
-)  # fmt: skip
-def test_a_proxy_is_not_asked_about_this_machine(monkeypatch, host, local):
-    """A proxy of the company would look for the server on its own machine."""
-    asked = []
-
-    def answer(kind):
-        def ask(request, timeout):
-            asked.append((kind, request.full_url, timeout))
-            raise OSError("nobody")
-
-        return ask
-
-    class Opener:
-        open = staticmethod(answer("directly"))
-
-    monkeypatch.setattr(
-        urllib.request, "build_opener", lambda handler: Opener() if handler.proxies == {} else None
-    )
-    monkeypatch.setattr(urllib.request, "urlopen", answer("as usual"))
-    with pytest.raises(NoServer, match="nobody"):
-        connect._served(f"http://{host}:1", None)
-    assert asked == [("directly" if local else "as usual", f"http://{host}:1/v1/models", 5.0)]
+    with pytest.raises(ServerUnreachable) as error:
+        connect._target(FREE, None, None, ask=True)
+    assert str(error.value).startswith(f"no server answers at {FREE} (")
+    assert connect._target(FREE, "m", None, ask=True) == Target(FREE, "m"), "it is not needed"
 
 
 # What is shown, asked and written

@@ -12,7 +12,7 @@ import pytest
 
 from localagent.cli.options import ServeOptions
 from localagent.errors import EngineFailed, UsageError
-from localagent.hosts.remote.address import Address
+from localagent.remote.address import Address
 from localagent.server.access import Access
 from localagent.server.bounds import Bounds
 

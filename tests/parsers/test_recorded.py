@@ -45,7 +45,7 @@ def test_a_recorded_output_is_read_alike_however_it_is_cut(row):
         assert exact(events(row, pieces)) == exact(first)
 
 
-# With flags a marker in a string ends it, and a cut marker is text: these two readings differ by policy 4 and 28.
+# With flags a marker in a string ends it, and a cut marker is text: these two readings differ by the rules special-flags and marker-in-string.
 FLAGS_DECIDE = {"der-end-marker-in-string", "der-start-marker-in-string", "der-trunc-end-marker"}
 
 

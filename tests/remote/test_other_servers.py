@@ -98,11 +98,11 @@ CALLS: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {
     "the name again and again": ([call('{"a"', id="c", name="f"), call(": 1}", id="c", name="f")], [("f", {"a": 1})]),
     "in turns": ([call("", 0, id="c", name="f"), call("", 1, id="d", name="g"), call('{"a"', 0), call('{"b"', 1), call(":1}", 0), call(":2}", 1)], [("f", {"a": 1}), ("g", {"b": 2})]),
     "loose JSON": ([call("{'a': True}", id="c", name="f")], [("f", {"a": True})]),
-    "cut": ([call('{"a": 1, "b', id="c", name="f")], ["unclosed_string"]),
+    "cut": ([call('{"a": 1, "b', id="c", name="f")], ["truncated"]),
     "no object": ([call("[1]", id="c", name="f")], ["not_a_call"]),
     "more than an object": ([call('{"a": 1}} {"a": 2}', id="c", name="f")], ["syntax"]),
     "too large a number": ([call('{"a": 1e999}', id="c", name="f")], ["not_finite"]),
-    "a broken one and a good one": ([call('{"a": ', 0, id="c", name="f"), call('{"b": 2}', 1, id="d", name="g")], ["syntax", ("g", {"b": 2})]),
+    "a broken one and a good one": ([call('{"a": ', 0, id="c", name="f"), call('{"b": 2}', 1, id="d", name="g")], ["truncated", ("g", {"b": 2})]),
 }  # fmt: skip
 
 
@@ -549,7 +549,7 @@ def test_a_server_that_falls_silent() -> None:
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localagent.hosts.remote.http._LONGEST", 1 << 20)
+    monkeypatch.setattr("localagent.remote.server._LONGEST", 1 << 20)
     says = "answers with more than 1 MB at once: it is no such server"
     refused(StreamBroken, *stream(b"data: " + b"x" * 3_000_000), says=says)
     refused(StreamBroken, *stream(*[b"data: " + b"x" * 100_000 + b"\n"] * 12), says=says)

@@ -61,10 +61,9 @@ def test_importing_it_loads_no_tool():
     assert not loaded & {"pydantic", "http.client", "ssl", "localagent.toolbox.web", "localagent.tools"}
 
 
-@pytest.mark.parametrize("missing", ["httpcore2", "lxml"])
-def test_a_missing_package_is_one_line_with_the_command(missing):
+def test_a_missing_package_is_one_line_with_the_command():
     code = (
-        f"import sys; sys.modules[{missing!r}] = None; from localagent.toolbox import shipped\n"
+        "import sys; sys.modules['lxml'] = None; from localagent.toolbox import shipped\n"
         "try: shipped(['web'], '.')\nexcept Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -75,4 +74,4 @@ def test_a_missing_package_is_one_line_with_the_command(missing):
 def test_the_libraries_of_the_web_tool_wait_for_the_first_call():
     code = "import sys, localagent.toolbox.web; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & {"httpcore2", "lxml", "ssl"}
+    assert not set(done.stdout.split()) & {"httpx2", "lxml", "ssl"}

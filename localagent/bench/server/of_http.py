@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from localagent.bench.server.hearing import Caller, Heard
 from localagent.bench.server.rules import (
     CHAT,
+    MODELS,
     Check,
     Fails,
     NotOffered,
@@ -23,7 +24,6 @@ from localagent.bench.server.rules import (
     said,
     whole,
 )
-from localagent.remote.model import MODELS
 from localagent.wording import listed, quoted
 
 _LONG = 300_000
@@ -75,9 +75,10 @@ def _small(probe: Probe) -> bytes:
 def a_connection_serves_two_requests(probe: Probe) -> str:
     """A connection serves more than one request."""
     server = probe.target.server
-    connection = server.connection()
-    connection.timeout = probe.caller.limit
-    path = f"{urlsplit(server.url).path}{CHAT}"
+    parts = urlsplit(server.url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=probe.caller.limit)
+    path = f"{parts.path}{CHAT}"
     seen = []
     try:
         for _ in range(2):

@@ -16,6 +16,7 @@ from localagent.bench.server.hearing import Caller, Heard
 from localagent.bench.server.target import Target
 from localagent.wording import one_line, quoted
 
+MODELS = "/v1/models"
 CHAT = "/v1/chat/completions"
 QUESTION = "Name three colours of the rainbow."
 WEATHER = "What is the weather in Oslo? Use the tool get_weather."

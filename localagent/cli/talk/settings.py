@@ -17,9 +17,9 @@ from localagent.cli.naming import known_default
 from localagent.cli.options import HERE, ModelOptions, ToolOptions, fill
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
-from localagent.hosts.remote.address import is_address
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.prompt.thinking import LEVELS
+from localagent.remote.address import is_address
 from localagent.wording import listed, quoted, writable
 
 THINKING = ("thinking", "thinking_budget")

@@ -1,4 +1,4 @@
-"""A call list without markers: `[get_weather(city="Paris")]` at any place of the content (policy 13).
+"""A call list without markers: `[get_weather(city="Paris")]` at any place of the content [bare-list].
 
 Only the declared tools make it a call: Markdown links and indexing look the same. It counts only as a whole,
 so its events wait until the list is closed; anything else about it, and it is content.

@@ -88,7 +88,7 @@ class ListBlock(Block):
         start = source.offset
         call = self.call_at(char)
         self._writer = call.writer
-        call.writer.only_declared |= self._torn_name  # of `[get_wea,her(...)]` nothing is a call (slip 25)
+        call.writer.only_declared |= self._torn_name  # `[get_wea,her(...)]` has no call [torn-string]
         read = yield from self.read_call(call, start)
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
 
@@ -98,7 +98,7 @@ class ListBlock(Block):
         return notation(self.context, self.span, self.follows_call)
 
     def confirm(self) -> Reading:
-        """A call is complete once a separator, the end of the list or a marker follows (policy 18)."""
+        """A call is complete once a separator, the end of the list or a marker follows [call-is-whole]."""
         source = self.source
         start = source.offset
         char = yield from source.space()
@@ -114,7 +114,7 @@ class ListBlock(Block):
             raise Fault(Reason.SYNTAX, balanced=False)
 
     def _goes_on(self) -> Generator[None, None, bool]:
-        """Whether the bracket came too early, since an argument follows: `f(a=1), b=2)` (slip 23)."""
+        """Whether the bracket came too early, since an argument follows: `f(a=1), b=2)` [closed-early]."""
         source, writer = self.source, self._writer
         if writer is None or writer.tool is None:
             return False
@@ -161,7 +161,7 @@ class ListBlock(Block):
         return False
 
     def close(self) -> Reading:
-        """The list is closed: read the end marker, or say that it is missing (policy 16)."""
+        """The list is closed: read the end marker, or say that it is missing [missing-end]."""
         source = self.source
         end = source.offset
         yield from self.closing_fence()
@@ -182,7 +182,7 @@ class ListBlock(Block):
             self.emit.malformed("", Reason.MISSING_END, end)
 
     def _echoes(self, body: str) -> Reading:
-        """Copies of the body behind the end marker, each closed once more, are no calls (policy 12)."""
+        """Copies of the body behind the end marker, each closed once more, are no calls [echo]."""
         source = self.source
         start = source.offset
         while body and (yield from self._repeats(body)) and (yield from self.at_marker((self.span.close,))):
@@ -205,7 +205,7 @@ class ListBlock(Block):
         return True
 
     def bounded(self, goes_on: tuple[str, ...] = (*QUOTES, ":")) -> Reading:
-        """Look at what follows an object. Raises Fault where that is more of it (slip 23).
+        """Look at what follows an object. Raises Fault where that is more of it [closed-early].
 
         Such an object has been closed too early: `{"area": "San Jose"}intent": "rent"}`. `goes_on`: what
         never stands behind a whole one, over white space and brackets.
@@ -228,7 +228,7 @@ class ListBlock(Block):
         """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
 
         `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
-        counts where the block ends (policy 27). `opener`: what the next call of the same notation opens
+        counts where the block ends [inner-quote]. `opener`: what the next call of the same notation opens
         with, "(" behind its name or "{".
         """
         source = self.source
@@ -261,7 +261,7 @@ class ListBlock(Block):
         return (yield from self.may_end())
 
     def may_end(self) -> Generator[None, None, bool]:
-        """Whether a block may end here: at a marker or with the output, even in its end marker (slip 16)."""
+        """Whether a block may end here: at a marker or with the output, even in its end marker [cut-end]."""
         ends = yield from self.at_terminator()
         return ends or self.source.cut_marker(self.span.close)
 

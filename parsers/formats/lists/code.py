@@ -115,7 +115,9 @@ class CodeOpening:
 
 
 class FencedBlock(CodeBlock):
-    """Reads calls of declared tools in a fence, as Gemma writes them (slip 15). `source.pos` is at the fence.
+    """Reads calls of declared tools in a fence, as Gemma writes them [loose-gemma].
+
+    `source.pos` is at the fence.
 
     A call may be printed, `print(f(...))`, or be given a name which is printed then: `tool_code = f(...)`.
     """

@@ -1,8 +1,8 @@
-"""Calls without markers where the format promises markers: a turn that is nothing but such calls (slip 17).
+"""Calls without markers where the format promises them: a turn that is nothing but such calls [bare-object].
 
 Models whose templates promise markers write them all the same, as objects, in Markdown fences, or, where they
-are degenerate, as `[Calling tool: f({"a": 1})]` (slip 18). They count if they are all that the turn says, and
-only for declared tools.
+are degenerate, as `[Calling tool: f({"a": 1})]` [calling-tool]. They count if they are all that a turn says,
+and only for declared tools.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BareBlock(UnmarkedBlock):
 
 
 class CallingToolCall(BareCall):
-    """`[Calling tool: f({"a": 1})]`, as small quantizations write it (slip 18)."""
+    """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
 
     def read(self) -> Reading:
         """Read name and arguments. Raises Fault."""
@@ -151,7 +151,7 @@ class Waiting(Attempt):
 
 
 class BareCalls:
-    """Reads what is left of a turn if that is nothing but calls of declared tools (slips 17, 18).
+    """Reads the rest of a turn if that is nothing but calls of declared tools [bare-object] [calling-tool].
 
     Models write them so whose templates promise markers, or in Markdown fences. Until the first name is known
     nothing is written; a turn that goes on with anything else is content, but for the calls whose names have

@@ -215,7 +215,7 @@ class LooseJsonCall(JsonCall):
         """See `JsonCall`."""
         yield from super().read()
         if strange := self._beside.keys() - ABOUT_A_CALL:
-            # A brace too many has closed the arguments early: what follows them was one of them (slip 1).
+            # A brace too many has closed the arguments: what follows was one of them [stray-members].
             early = (yield from self.source.char()) == "}"
             lost = not self.writer.arguments and bool(self._parameters())  # or they were beside their key
             if early or lost or not strange.isdisjoint(self._parameters()):
@@ -234,7 +234,7 @@ class LooseJsonCall(JsonCall):
         yield from self.members() if (yield from self.source.space()) == "{" else self.read_name()
 
     def without_arguments(self) -> None:
-        """See `JsonCall`. What else stands there is what the arguments were (slips 1, 20)."""
+        """See `JsonCall`. What else stands there is what the arguments were [stray-members]."""
         parameters = self._parameters()
         flat = {key: value for key, value in self._beside.items() if key in parameters}
         # `id` alone may be either, and of what is no parameter it is not known what was meant.

@@ -102,14 +102,14 @@ TOOL_CALL = Span("<tool_call>", "</tool_call>", before=("\n",))
 _ANSWER = Span("<answer>", "</answer>")
 _RESPONSE = Span("<response>", "</response>")
 _FINAL = "[BEGIN FINAL RESPONSE]"
-"""With which Apriel 1.6 ends its reasoning (slip 9)."""
+"""With which Apriel 1.6 ends its reasoning [reasoning-in-words]."""
 _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
     "Here is my thought process:": "open",
     "Here's my thought process:": "open",
     "Here is my response:": "close",
     "Here's my response:": "close",
 }
-"""In place of tags, in Granite 3.2 (slip 9)."""
+"""In place of tags, in Granite 3.2 [reasoning-in-words]."""
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 

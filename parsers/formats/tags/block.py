@@ -45,7 +45,7 @@ class TagBlock(FramedBlock):
         self.source.keep_from(None)
 
     def read_call(self, call: Call, start: int) -> Generator[None, None, bool]:
-        """See `Block`. Closing tags behind the call's own are markup: Qwen3.6 writes them twice (slip 8)."""
+        """Closing tags behind the call's own are markup: Qwen3.6 writes them twice [repeated-closer]."""
         source = self.source
         self._is_whole = yield from super().read_call(call, start)
         while self._is_whole and self.shape.strays:
@@ -63,7 +63,7 @@ class TagBlock(FramedBlock):
         return self._is_whole
 
     def _second_marker(self) -> Reading:
-        """Read a second end marker behind a whole call, or closing tags that stand there (slip 8)."""
+        """Read a second end marker behind a whole call, or closing tags [repeated-closer]."""
         ends = (self.span.close, *self.shape.strays) if self._is_whole and self.shape.strays else ()
         while (yield from self.source.either(tuple(space + end for end in ends for space in ("", "\n")))):
             self.emit.markup(self.source.offset)
@@ -164,7 +164,7 @@ class TagOpening:
 
 
 def opening_of(shape: Shape) -> Callable[[Mapping[str, Tool]], TagOpening | None]:
-    """Where a call may begin without its block, if there are tools: some models forget it (slip 12)."""
+    """Where a call may begin without its block, if there are tools: some models forget it [loose-tags]."""
 
     def opening(tools: Mapping[str, Tool]) -> TagOpening | None:
         return TagOpening(shape, tools) if tools else None

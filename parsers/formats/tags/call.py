@@ -12,7 +12,7 @@ Raw text has no escapes, so a tag in it can be data. What follows it decides, ov
   in the formats of the others the call is refused.
 - A second call with parameters in a value shows that the value was never closed: the call is refused.
 - What is nearly a tag, as `</paameter>`, is part of no value: a broken closing tag ends it if an argument or
-  the end of the call follows, and otherwise the call is refused (slip 21).
+  the end of the call follows, and otherwise the call is refused [torn-tag].
 
 Every other tag is data, and behind it only the value's own closing tag ends the value: where that is missing
 as well, the call is refused. A number or a boolean holds no tags: there the first one ends the value.
@@ -50,7 +50,7 @@ _WORD = re.compile(r"[^\s<>\"']*")
 _ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)""")
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
 NO_KEY = re.compile(r"""[\s="'`]""")
-"""What is in no name of an argument: a piece of its tag would be (slip 22)."""
+"""What is in no name of an argument: a piece of its tag would be [torn-attribute]."""
 _CRLF = "\r\n"
 _LINE_ENDS = (_CRLF, "\n")
 _BOOLEANS = {"true": STRING, "false": ANY_JSON}
@@ -110,7 +110,7 @@ FUNCTION = Shape(
 )
 """Qwen3-Coder, and what follows it."""
 FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=_LINE_ENDS)
-"""Seed-OSS, which writes no line ends around most values (slip 12)."""
+"""Seed-OSS, which writes no line ends around most values [loose-tags]."""
 INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
 """MiniMax M2."""
 NAMED_FUNCTION = Shape(
@@ -166,7 +166,7 @@ class TagCall(RawCall):
         self._on_its_line = False  # the value begins on the line of its tag
         self._kinds: Kinds = None
         self._argument = ""
-        self._is_empty = False  # its opening tag closes it: `<invoke name="submit"/>` (slip 14)
+        self._is_empty = False  # its opening tag closes it: `<invoke name="submit"/>` [loose-dsml]
         self._holds_tags = False  # a tag in the value was taken for data
 
     def read(self) -> Reading:
@@ -205,7 +205,7 @@ class TagCall(RawCall):
             end = yield from self._parameter()
 
     def _is_left_open(self) -> Generator[None, None, bool]:
-        """Whether the block is closed behind whole arguments, and with it the call (slip 12)."""
+        """Whether the block is closed behind whole arguments, and with it the call [loose-tags]."""
         habit = self._shape.call_end in self._shape.slips and bool(self.writer.arguments)
         closed = habit and (yield from self.source.ahead((self._block.close,))) != ""
         self.writer.repaired |= closed
@@ -264,7 +264,7 @@ class TagCall(RawCall):
         return end
 
     def _check_tag(self) -> Reading:
-        """Look at what follows an argument's tag. Raises Fault if that may be a part of it (slip 22)."""
+        """Raise Fault if what follows an argument's tag may be a part of it [torn-attribute]."""
         source, tool = self.source, self.writer.tool
         pieces = [f">{end}" for end in self._shape.around]
         if self._shape.quote:
@@ -334,7 +334,7 @@ class TagCall(RawCall):
         return found
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
-        """Whether a broken tag closes the value (slip 21): an argument or the call's end must follow."""
+        """Whether a broken tag closes the value [torn-tag]: an argument or the call's end must follow."""
         source, shape = self.source, self._shape
         if self.before == ESCAPE:
             return False

@@ -111,7 +111,7 @@ _DSML_CALLS = {"function_calls": "tool_calls", "tool_calls": "function_calls", "
 def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
     """A version of DeepSeek's markup. `calls`: what its block is called; `space`: behind the token."""
     token = DSML + space
-    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # in the openers of V4's 2026-07-31 (slip 14)
+    shape = replace(dsml(token), inserted=(f"<{token}", "r:"))  # V4's openers of 2026-07-31 [loose-dsml]
     span = Span(f"<{token}{calls}>", f"</{token}{calls}>", before=("\n\n", "\n"))
     other = _DSML_CALLS[calls]  # that of the version before or behind it, which models write as well
     foreign = Span(f"<{token}{other}>", f"</{token}{other}>")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpcore2
+import httpx2
 import psutil
 
 PATIENCE = 120.0
@@ -82,6 +82,6 @@ def started(
 
 def answers(port: int) -> bool:
     try:
-        return httpcore2.request("GET", f"http://127.0.0.1:{port}/health").status == 200
-    except httpcore2.ConnectError:
+        return httpx2.request("GET", f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
+    except httpx2.ConnectError:
         return False

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-import httpcore2
+import httpx2
 import psutil
 import pytest
 from ruamel.yaml import YAML
@@ -164,8 +164,8 @@ def test_the_other_endpoints_are_those_of_one_process(fleet: Fleet) -> None:
     def post(path: str, **body: object) -> tuple[int, dict]:
         told = json.dumps({"model": "lfm2-nano", **body}).encode()
         headers = {"content-type": "application/json"}
-        answer = httpcore2.request("POST", f"{fleet.url}{path}", content=told, headers=headers)
-        return answer.status, json.loads(answer.content)
+        answer = httpx2.request("POST", f"{fleet.url}{path}", content=told, headers=headers, timeout=300)
+        return answer.status_code, json.loads(answer.content)
 
     question = [{"role": "user", "content": "Name three colours."}]
     with load("lfm2-nano", threads=1) as here:

@@ -24,18 +24,18 @@ from localagent.hosts.protocol import (
     Form,
     PassedOn,
 )
-from localagent.hosts.remote.apis import Api, Asked
-from localagent.hosts.remote.generation import RemoteGeneration
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import ModelFiles, Spelling
 from localagent.hosts.sampling import Sampling
 from localagent.prompt.segments import Prompt, Raw
 from localagent.prompt.template import ChatTemplate
+from localagent.remote.server import Server
+from localagent.remote.tokens.apis import Api, Asked
+from localagent.remote.tokens.generation import RemoteGeneration
+from localagent.remote.tokens.vocabulary import ModelFiles, Spelling
 
 _NO_CUTS = Cuts(None, None)
 
 
-class RemoteHost:
+class TokenHost:
     """A model on a server of tokens. Make it with `remote.opening.open_host`."""
 
     def __init__(

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from localagent.errors import DownloadFailed, EngineMissing, InvalidWeights, StreamBroken, UsageError
-from localagent.hosts.remote import vocabulary as module
-from localagent.hosts.remote.apis import Chunk
-from localagent.hosts.remote.vocabulary import FILES, PROBES, Spelling, disagreement, read_model_files
 from localagent.nano import MLX
+from localagent.remote.tokens import vocabulary as module
+from localagent.remote.tokens.apis import Chunk
+from localagent.remote.tokens.vocabulary import FILES, PROBES, Spelling, disagreement, read_model_files
 from tests.hosts.speaking import HEL, LO, Bytes
 
 

@@ -17,7 +17,7 @@ from localagent.distribution import install_command
 from localagent.errors import DownloadFailed, EngineMissing, StreamBroken, UsageError
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.prefix.matching import common
-from localagent.hosts.remote.apis import Chunk
+from localagent.remote.tokens.apis import Chunk
 from localagent.wording import quoted
 
 if TYPE_CHECKING:

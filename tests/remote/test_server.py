@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
@@ -11,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
-from localagent.hosts.remote import http as module
-from localagent.hosts.remote.http import Cancelled, Server
+from localagent.remote import server as module
+from localagent.remote.server import Cancelled, Server, proxy_for
 from tests.remote.scripted import head, scripted, whole
 
 
@@ -65,24 +64,21 @@ def test_this_machine_and_those_that_are_excepted_are_asked_directly(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("url", "proxy", "host", "port", "tunnel"),
+    ("url", "proxy", "through"),
     [
-        ("http://models.example", None, "models.example", 80, None),
-        ("https://models.example:9", None, "models.example", 9, None),
-        ("http://models.example", "http://proxy.example", "proxy.example", 80, None),
-        ("https://models.example:9", "http://user:word@proxy.example:3", "proxy.example", 3, "models.example:9"),
-        ("https://models.example", "proxy.example:3", "proxy.example", 3, "models.example:443"),
-        ("https://localhost", "proxy.example:3", "localhost", 443, None),
+        ("http://models.example", None, None),
+        ("http://models.example", "http://proxy.example", "http://proxy.example"),
+        ("https://models.example:9", "http://user:word@proxy.example:3", "http://user:word@proxy.example:3"),
+        ("https://models.example", "proxy.example:3", "http://proxy.example:3"),
+        ("https://localhost", "proxy.example:3", None),
+        ("http://[::1]:80", "proxy.example:3", None),
+        ("http://127.9.9.9", "proxy.example:3", None),
     ],
-)  # fmt: skip
-def test_where_a_connection_goes(monkeypatch, url, proxy, host, port, tunnel):
+)
+def test_which_proxy_is_asked(monkeypatch, url, proxy, through):
     if proxy:
         monkeypatch.setenv(f"{url.partition(':')[0]}_proxy", proxy)
-    connection = Server.at(url).connection()
-    assert (connection.host, connection.port, connection.timeout) == (host, port, 10)
-    assert isinstance(connection, http.client.HTTPSConnection) is url.startswith("https")
-    told = connection._tunnel_host and f"{connection._tunnel_host}:{connection._tunnel_port}"
-    assert told == tunnel
+    assert proxy_for(url) == through
 
 
 def test_what_every_request_says():
@@ -203,20 +199,22 @@ class Soon:
 
 
 def test_a_turn_that_is_cancelled_does_not_wait_for_a_connection(monkeypatch):
-    begun, free, closed = threading.Event(), threading.Event(), threading.Event()
+    begun, free = threading.Event(), threading.Event()
+    ours, theirs = socket.socketpair()
 
-    def connect(self):
+    def connect(*_):
         begun.set()
         assert free.wait(20)
+        return ours
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
+    monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(Cancelled), Server.at("http://127.0.0.1:1").open("/x", {}, Soon(2)):
         pass
     assert begun.is_set()
-    monkeypatch.setattr(http.client.HTTPConnection, "close", lambda self: closed.set())
-    assert not closed.is_set()
     free.set()  # what it got in the end is closed
-    assert closed.wait(10)
+    theirs.settimeout(10)
+    assert theirs.recv(1) == b""
+    theirs.close()
 
 
 def test_what_fails_while_connecting_is_told_with_a_flag_as_without():

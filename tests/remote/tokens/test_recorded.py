@@ -4,25 +4,26 @@ is no recording, sends the same tokens by its definition, in both of its modes.
 
 from __future__ import annotations
 
-import http.client
 import json
+from itertools import accumulate, pairwise
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, StreamBroken
 from localagent.hosts.protocol import Logprobs
-from localagent.hosts.remote import generation as module
-from localagent.hosts.remote.apis import Api, Chunk, Sglang, VllmCompletions, VllmTokens
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Answer, Server, _Patient
-from localagent.hosts.remote.vocabulary import read_model_files
 from localagent.hosts.sampling import Sampling
 from localagent.nano import MLX
-from tests.hosts.remote.record import FOLDER
+from localagent.remote.server import Answer, Server
+from localagent.remote.tokens import generation as module
+from localagent.remote.tokens.apis import Api, Chunk, Sglang, VllmCompletions, VllmTokens
+from localagent.remote.tokens.host import TokenHost
+from localagent.remote.tokens.vocabulary import read_model_files
 from tests.remote.scripted import head, scripted, whole
+from tests.remote.tokens.record import FOLDER
 
 FILES = sorted(FOLDER.glob("*.json"))
 RECORDED = {path.stem: json.loads(path.read_text()) for path in FILES}
@@ -31,28 +32,12 @@ APIS: dict[str, type[Api]] = {api.path: api for api in (VllmTokens, VllmCompleti
 CUTS = st.lists(st.integers(1, 400), max_size=40)
 
 
-class Cut:
-    """A socket on which an answer arrives in pieces of these sizes, and then all the rest."""
-
-    def __init__(self, data: bytes, sizes: list[int]) -> None:
-        self.data = data
-        self.sizes = list(sizes)
-
-    def settimeout(self, seconds: float) -> None:
-        """It never waits."""
-
-    def recv_into(self, buffer: Any) -> int:
-        size = min(self.sizes.pop(0) if self.sizes else len(self.data), len(buffer), len(self.data))
-        buffer[:size], self.data = self.data[:size], self.data[size:]
-        return size
-
-
 def frames(data: bytes, sizes: list[int]) -> list[Any]:
-    """The events of an answer that arrives so."""
-    server = Server.at("http://127.0.0.1:1")
-    response = http.client.HTTPResponse(_Patient(server, Cut(head() + data, sizes), None))  # type: ignore[arg-type]
-    response.begin()
-    return list(Answer(server, response).frames())
+    """The events of an answer that arrives in pieces of these sizes, and then all the rest."""
+    ends = [0, *accumulate(sizes), len(data)]
+    pieces = (data[begin:end] for begin, end in pairwise(ends) if begin < len(data))
+    response = httpx2.Response(200, content=pieces)
+    return list(Answer(Server.at("http://127.0.0.1:1"), response).frames())
 
 
 def joined(api: Api, events: list[Any]) -> tuple[tuple[int, ...], tuple[Logprobs, ...], Chunk]:
@@ -97,7 +82,7 @@ def test_through_a_host_it_is_the_same_turn(name, size):
     data = entry["answer"].encode()
     pieces = [data] if size is None else [data[at : at + size] for at in range(0, len(data), size)]
     with scripted(routes={entry["path"]: [[head(), *pieces]]}) as server:
-        host = RemoteHost(
+        host = TokenHost(
             Server.at(server.url), APIS[entry["path"]], files, name="nano", model="nano", context=2048
         )
         sampling = Sampling(max_tokens=100, logprobs=2 if "logprobs" in json.dumps(entry["asked"]) else None)
@@ -131,9 +116,7 @@ def test_a_prompt_that_is_too_long_is_told_so_and_not_sent_again(name, monkeypat
     answer = [head(), data] if entry["status"] == 200 else whole(data, entry["status"])
     with scripted(routes={entry["path"]: [answer]}) as server:
         files = read_model_files(MLX)
-        host = RemoteHost(
-            Server.at(server.url), APIS[entry["path"]], files, name="n", model="n", context=4096
-        )
+        host = TokenHost(Server.at(server.url), APIS[entry["path"]], files, name="n", model="n", context=4096)
         with pytest.raises(ContextOverflow) as raised:
             list(host.generate(host.raw_prompt("Hi."), Sampling()))
     assert (raised.value.prompt_tokens, raised.value.context) == (2100, 2048)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localagent.errors import UsageError
-from localagent.hosts.remote.address import Address, is_address, read_address
+from localagent.remote.address import Address, is_address, read_address
 
 
 @pytest.mark.parametrize(

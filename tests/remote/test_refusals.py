@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localagent.errors import ContextOverflow, ServerRefused, StreamBroken, UnknownModel
-from localagent.hosts.remote.refusals import error_in, overflow_in, refusal, stream_error
+from localagent.remote.refusals import error_in, overflow_in, refusal, stream_error
 
 URL = "http://h:1"
 

@@ -18,13 +18,13 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.protocol import Prompt
-from localagent.hosts.remote import opening
-from localagent.hosts.remote.apis import LlamaServer, Sglang, VllmCompletions, VllmTokens
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import PROBES, read_model_files
 from localagent.model import load
 from localagent.nano import MLX
 from localagent.remote import RemoteModel
+from localagent.remote.server import Server
+from localagent.remote.tokens import opening
+from localagent.remote.tokens.apis import LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.remote.tokens.vocabulary import PROBES, read_model_files
 from tests.remote.scripted import DONE, chunk, head, scripted, whole
 
 MODEL = {"id": "LiquidAI/nano", "object": "model", "max_model_len": 2048, "root": str(MLX)}

@@ -9,14 +9,14 @@ import pytest
 
 from localagent.constraint.matching import matcher_factory
 from localagent.errors import ConstraintFailed, GrammarMissing, Unsupported
-from localagent.hosts.remote import generation as module
-from localagent.hosts.remote.apis import Asked, LlamaServer, Sglang, VllmCompletions, VllmTokens
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import read_model_files
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model
 from localagent.nano import MLX
+from localagent.remote.server import Server
+from localagent.remote.tokens import generation as module
+from localagent.remote.tokens.apis import Asked, LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.remote.tokens.host import TokenHost
+from localagent.remote.tokens.vocabulary import read_model_files
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS
 from tests.remote.scripted import DONE, event, head, scripted
@@ -43,7 +43,7 @@ def files():
 
 
 def host_at(url, files, takes=("core", "schema"), api=VllmTokens):
-    return RemoteHost(
+    return TokenHost(
         Server.at(url, "key", 5.0), api, files, name="nano", model="m", context=512, takes=lambda ids: takes
     )
 
@@ -291,7 +291,7 @@ def test_what_a_server_takes_is_asked_once(files):
         asked.append(ids)
         return ("lark",)
 
-    host = RemoteHost(
+    host = TokenHost(
         Server.at("http://127.0.0.1:1", None, 1.0), VllmTokens, files, name="n", model="m", context=512, takes=takes
     )  # fmt: skip
     prompt = host.render([{"role": "user", "content": "Hi."}])

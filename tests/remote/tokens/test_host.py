@@ -17,15 +17,15 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.remote import generation as module
-from localagent.hosts.remote.apis import Chunk, Sglang, VllmTokens
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import Spelling, read_model_files
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model
 from localagent.nano import MLX
 from localagent.prompt.segments import Prompt
+from localagent.remote.server import Server
+from localagent.remote.tokens import generation as module
+from localagent.remote.tokens.apis import Chunk, Sglang, VllmTokens
+from localagent.remote.tokens.host import TokenHost
+from localagent.remote.tokens.vocabulary import Spelling, read_model_files
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS
 from tests.mcp.conftest import eventually
@@ -47,7 +47,7 @@ def impatient(monkeypatch):
 
 
 def host_at(url, files, api=VllmTokens, context=512, silence=5.0):
-    return RemoteHost(Server.at(url, "key", silence), api, files, name="nano", model="m", context=context)
+    return TokenHost(Server.at(url, "key", silence), api, files, name="nano", model="m", context=context)
 
 
 def chunks(files, text, each=1, reason="stop"):

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from localagent.errors import ServerRefused, ServerUnreachable, StreamBroken
-from localagent.hosts.remote import generation as module
-from localagent.hosts.remote.apis import LlamaServer, Sglang, VllmCompletions, VllmTokens
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import read_model_files
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model
 from localagent.nano import MLX
+from localagent.remote.server import Server
+from localagent.remote.tokens import generation as module
+from localagent.remote.tokens.apis import LlamaServer, Sglang, VllmCompletions, VllmTokens
+from localagent.remote.tokens.host import TokenHost
+from localagent.remote.tokens.vocabulary import read_model_files
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS
 from tests.remote.scripted import DONE, HANG, event, head, scripted, whole
@@ -55,7 +55,7 @@ def begun(api, files):
 
 
 def host_at(url, files, api):
-    return RemoteHost(Server.at(url, None, 0.4), api, files, name="nano", model="m", context=512)
+    return TokenHost(Server.at(url, None, 0.4), api, files, name="nano", model="m", context=512)
 
 
 def follow(model, asynchronous):

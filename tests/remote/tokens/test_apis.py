@@ -6,8 +6,8 @@ import pytest
 
 from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Logprobs
-from localagent.hosts.remote.apis import Asked, Chunk, LlamaServer, Sglang, VllmCompletions, VllmTokens
 from localagent.hosts.sampling import Sampling
+from localagent.remote.tokens.apis import Asked, Chunk, LlamaServer, Sglang, VllmCompletions, VllmTokens
 
 GREEDY = Asked((1, 2), Sampling(), 9, (7, 2), "m", "r1")
 DRAWN = Asked((1, 2), Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, repetition_penalty=1.1, seed=3, logprobs=2), 9, (7,), "m", "r1")  # fmt: skip

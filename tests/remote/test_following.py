@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from localagent.hosts.remote.following import AnyFlag, followed
+from localagent.remote.following import AnyFlag, followed
 
 
 def counting(seen: list[threading.Thread], left: threading.Event | None = None) -> Iterator[int]:

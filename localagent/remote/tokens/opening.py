@@ -19,8 +19,9 @@ from localagent.errors import (
 )
 from localagent.hosts.host import DEFAULT_CONTEXT
 from localagent.hosts.protocol import Form
-from localagent.hosts.remote.address import Address
-from localagent.hosts.remote.apis import (
+from localagent.remote.address import Address
+from localagent.remote.server import Server
+from localagent.remote.tokens.apis import (
     LLGUIDANCE,
     Api,
     LlamaServer,
@@ -28,9 +29,8 @@ from localagent.hosts.remote.apis import (
     VllmCompletions,
     VllmTokens,
 )
-from localagent.hosts.remote.host import RemoteHost
-from localagent.hosts.remote.http import Server
-from localagent.hosts.remote.vocabulary import ModelFiles, disagreement, read_model_files
+from localagent.remote.tokens.host import TokenHost
+from localagent.remote.tokens.vocabulary import ModelFiles, disagreement, read_model_files
 from localagent.settings import API_KEY
 from localagent.wording import listed, quoted
 
@@ -66,7 +66,7 @@ class Found:
     """Of the vocabulary."""
     lanes: int = 1
     takes: Callable[[Sequence[int]], Collection[Form]] = lambda ids: ()
-    """As `RemoteHost` takes it."""
+    """As `TokenHost` takes it."""
 
 
 def open_host(
@@ -76,7 +76,7 @@ def open_host(
     context: int | None = None,
     key: str | None = None,
     silence: float = 600.0,
-) -> RemoteHost:
+) -> TokenHost:
     """The host of the model at `address`, of a kind that gives tokens.
 
     `tokenizer`: where its files are, by default where the server has them from. `context`: tokens that a
@@ -98,7 +98,7 @@ def open_host(
     most = [each for each in (context, found.context, files.context) if each]
     name = found.id.rpartition("/")[2].removesuffix(".gguf")
     size = min(most, default=DEFAULT_CONTEXT)
-    host = RemoteHost(
+    host = TokenHost(
         server,
         found.make_api,
         files,
@@ -112,7 +112,7 @@ def open_host(
     return host
 
 
-def _require_agreement(host: RemoteHost, found: Found, files: ModelFiles) -> None:
+def _require_agreement(host: TokenHost, found: Found, files: ModelFiles) -> None:
     """Ids of another vocabulary would be read as other words, and nothing would say so."""
     wrong = None
     if found.size is not None and found.size <= max(files.vocabulary.special, default=-1):
@@ -126,7 +126,7 @@ def _require_agreement(host: RemoteHost, found: Found, files: ModelFiles) -> Non
         )
 
 
-def _of_a_prompt(host: RemoteHost, tokenized: Callable[[str], Sequence[int]]) -> str | None:
+def _of_a_prompt(host: TokenHost, tokenized: Callable[[str], Sequence[int]]) -> str | None:
     """Where the server has other ids for a whole conversation as it is rendered here; None if nowhere.
 
     Which template the server has is no matter: it is never asked to render.
@@ -235,13 +235,7 @@ _LOOKS: Mapping[str, Callable[[Server, str | None], Found]] = {
 
 def _entry(server: Server, model: str | None) -> Mapping[str, Any]:
     """The model of that name among those that are served; the only one, if none is named."""
-    listing = server.ask("/v1/models")
-    data = listing.get("data") if isinstance(listing, Mapping) else None
-    served = {
-        str(each["id"]): each
-        for each in (data if isinstance(data, list) else ())
-        if isinstance(each, Mapping) and isinstance(each.get("id"), str)
-    }
+    served = server.models()
     if not served:
         raise UnknownModel(f"{server.url} does not say which models it has: is it another kind of server?")
     if model is None and len(served) == 1:

@@ -25,11 +25,11 @@ from localagent.hosts.protocol import (
     StopReason,
     Token,
 )
-from localagent.hosts.remote.apis import Api, Asked, Chunk
-from localagent.hosts.remote.following import AnyFlag, followed
-from localagent.hosts.remote.http import Cancelled, Server
-from localagent.hosts.remote.refusals import stream_error
-from localagent.hosts.remote.vocabulary import Spelling
+from localagent.remote.following import AnyFlag, followed
+from localagent.remote.refusals import stream_error
+from localagent.remote.server import Cancelled, Server
+from localagent.remote.tokens.apis import Api, Asked, Chunk
+from localagent.remote.tokens.vocabulary import Spelling
 
 ATTEMPTS = 4
 """How often a request is sent at most, while nothing has come of it."""

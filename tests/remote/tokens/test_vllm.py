@@ -1,6 +1,6 @@
 """A real vLLM, by hand: start it as `record.py` says, and name it.
 
-VLLM=127.0.0.1:8000 python -m pytest tests/hosts/remote/test_vllm.py
+VLLM=127.0.0.1:8000 python -m pytest tests/remote/tokens/test_vllm.py
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 import pytest
 
 from localagent.errors import ConstraintFailed, DialectMismatch
-from localagent.hosts.remote.apis import VllmCompletions, VllmTokens
 from localagent.model import Model, load
 from localagent.nano import MLX
+from localagent.remote.tokens.apis import VllmCompletions, VllmTokens
 from localagent.turn import Done
-from tests.hosts.remote.record import TOOLS
 from tests.mcp.conftest import eventually
+from tests.remote.tokens.record import TOOLS
 
 PLACE = os.environ.get("VLLM", "")
 pytestmark = pytest.mark.skipif(not PLACE, reason="no vLLM is named by VLLM=host:port")
