@@ -15,7 +15,7 @@ from .engine.spans import NOWHERE
 from .engine.stream import StreamParser
 from .engine.writer import CallWriter
 from .events import Event, Finish, Reason
-from .formats.objects.calls import ArgumentsCall
+from .literals.object_call import ArgumentsCall
 
 
 class ArgumentsReader:

@@ -15,7 +15,7 @@ from ..events import Reason
 from ..formats.gemma import GemmaCall, GemmaReader
 from ..formats.named import NamedBlock
 from ..formats.objects.block import JsonBlock
-from ..formats.objects.calls import LooseJsonCall
+from ..literals.object_call import LooseJsonCall
 from ..literals.values import JsonReader
 from ..patterns import Found, Patterns
 from .block import UNFINISHED, CallField, ignore, named

@@ -17,10 +17,10 @@ from ..engine.spans import Span
 from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
+from ..literals.object_call import ARGUMENTS, LooseJsonCall
 from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
 from .objects.block import JsonBlock
-from .objects.calls import ARGUMENTS, LooseJsonCall
 
 MODEL, CALL, END = "<|message_model|>", "<|content_invoke_tool_json|>", "<|end_message|>"
 TEXT_CALL = "<|content_invoke_tool_text|>"

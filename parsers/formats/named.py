@@ -2,7 +2,7 @@
 
 The name is known before the arguments begin, and the object's own brace completes the call, since the marker
 behind it is often a stop token, which is not printed. What an object may look like is the business of
-`objects.calls`.
+`literals.object_call`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..engine.spans import NOWHERE, THINK, Span
 from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
+from ..literals.object_call import LooseJsonCall
 from ..literals.skipping import QUOTES
 from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
 from .lists.block import ListBlock
 from .objects.block import JsonBlock
-from .objects.calls import LooseJsonCall
 
 _FENCE = "```"
 _OPENING_FENCE = re.compile(r"\s*(?:```[\w \t\r-]*\s*)?")

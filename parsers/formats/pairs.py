@@ -28,11 +28,11 @@ from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME, json_text
 from ..events import Reason
 from ..literals.near import NearTags, looks_like, near_tags
+from ..literals.object_call import ArgumentsCall, JsonCall, LooseJsonCall
 from ..literals.raw import QUOTING, Ends, RawCall
 from ..literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
 from ..literals.writer import RawWriter
 from .objects.block import ByFirstCharacter, JsonBlock
-from .objects.calls import ArgumentsCall, JsonCall, LooseJsonCall
 from .tags.block import TagBlock
 from .tags.written import in_blocks
 

@@ -30,6 +30,8 @@ MAX_DEPTH = 128
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 IDENTIFIER = re.compile(r"[^\W\d]\w*")
+PARAMETER = re.compile(r"[\w\-]*")
+"""Names of arguments: they may be keywords of Python, and contain `-`."""
 SIGNS = ("+", "-")
 PREFIX_LETTERS = frozenset("rufRUF")
 """With which a further literal may begin; bytes cannot be joined to text."""

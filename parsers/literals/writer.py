@@ -13,8 +13,7 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from ..engine.writer import NAME
-from ..formats.lists.pythonic import PARAMETER
-from .values import MAX_DEPTH
+from .values import MAX_DEPTH, PARAMETER
 
 PYTHON = {None: "None", True: "True", False: "False"}
 JSON = {None: "null", True: "true", False: "false"}

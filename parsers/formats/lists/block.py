@@ -1,8 +1,7 @@
 """A block of calls: from its start marker to behind its end marker, however it is written.
 
 Finds the list and its elements, resynchronises after faults so that siblings survive, and keeps what is
-no call. What an element looks like is the business of `pythonic` and `objects.calls`. The policies cited are
-those of the LFM2 output format.
+no call. What an element looks like is the business of `pythonic` and `literals.object_call`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from ...engine.faults import Fault
 from ...engine.source import Reading
 from ...engine.writer import NAME, CallWriter
 from ...events import Reason
+from ...literals.object_call import JsonCall
 from ...literals.skipping import QUOTES, Passed, pass_literal
 from ...literals.values import CLOSERS
-from ..objects.calls import JsonCall
 from .pythonic import PythonicCall
 
 _FENCE = "```"

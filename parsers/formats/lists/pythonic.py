@@ -14,8 +14,8 @@ from ...engine.writer import NAME
 from ...events import Reason
 from ...literals.call import LiteralCall
 from ...literals.skipping import QUOTES
+from ...literals.values import PARAMETER
 
-PARAMETER = re.compile(r"[\w\-]*")
 _QUOTED_PARAMETER = {quote: re.compile(rf"[^{quote}\\\n<\ud800-\udfff]*") for quote in QUOTES}
 
 

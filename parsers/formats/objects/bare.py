@@ -20,8 +20,8 @@ from ...engine.spans import NOWHERE
 from ...engine.tools import MAX_BARE_NAME, begins_one
 from ...engine.writer import NAME
 from ...events import Fits, Reason
+from ...literals.object_call import ABOUT_A_CALL
 from ...literals.skipping import QUOTES
-from .calls import ABOUT_A_CALL
 from .unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 
 _INFO_WORD = re.compile(r"[\w\-]*")

@@ -13,8 +13,8 @@ from collections.abc import Generator
 from ...dialect import Context, Grammar, GrammarFactory
 from ...engine.source import Reading
 from ...events import Reason
+from ...literals.object_call import JsonCall, KeyedCall, LooseJsonCall, ToolNameCall
 from ..lists.block import ListBlock
-from .calls import JsonCall, KeyedCall, LooseJsonCall, ToolNameCall
 
 _CLOSERS = ")]}"
 _SURPLUS = re.compile(r"[)\]}]*")

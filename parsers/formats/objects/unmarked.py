@@ -24,9 +24,9 @@ from ...engine.tools import Tool
 from ...engine.turn import MarkedTurn, Stops
 from ...events import Fits, Reason
 from ...literals.near import is_near
+from ...literals.object_call import ABOUT_A_CALL, LooseJsonCall
 from ..lists.bare import MAX_REREAD
 from .block import JsonBlock
-from .calls import ABOUT_A_CALL, LooseJsonCall
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _S = r"[ \t\r\n]{0,64}"

@@ -32,6 +32,7 @@ from ...engine.spans import NOWHERE
 from ...engine.writer import NAME
 from ...events import Reason
 from ...literals.near import ESCAPE, NearTags, is_near, near_tags
+from ...literals.object_call import ArgumentsCall
 from ...literals.raw import QUOTING, Ends, RawCall
 from ...literals.typed_text import (
     ANY_JSON,
@@ -42,7 +43,6 @@ from ...literals.typed_text import (
     holds_no_tags,
     replace_lone,
 )
-from ..objects.calls import ArgumentsCall
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}

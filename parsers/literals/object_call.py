@@ -11,17 +11,17 @@ from collections.abc import Collection, Generator, Mapping
 from functools import cache
 from types import MappingProxyType
 
-from ...dialect import Context
-from ...engine.driver import FollowsCall
-from ...engine.faults import Fault
-from ...engine.source import Reading
-from ...engine.spans import Span
-from ...engine.writer import NAME, CallWriter
-from ...events import Reason
-from ...literals.call import LiteralCall
-from ...literals.skipping import QUOTES
-from ...literals.typed_text import read_literal
-from ...literals.values import Frame, JsonReader, LiteralReader, StrictJsonReader
+from ..dialect import Context
+from ..engine.driver import FollowsCall
+from ..engine.faults import Fault
+from ..engine.source import Reading
+from ..engine.spans import Span
+from ..engine.writer import NAME, CallWriter
+from ..events import Reason
+from .call import LiteralCall
+from .skipping import QUOTES
+from .typed_text import read_literal
+from .values import Frame, JsonReader, LiteralReader, StrictJsonReader
 
 ARGUMENTS = ("arguments", "parameters")
 ABOUT_A_CALL = frozenset({"type", "id", "index", "tool_call_id", "call_id"})
