@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from localagent.detection import asked_dialect, declared_in, detect_dialect
-from localagent.hosts.gguf import read_header
 from localagent.hosts.host import choose_context
+from localagent.hosts.llamacpp.gguf import read_header
 from localagent.hosts.mlx.folder import read_folder
 from localagent.parsers import Dialect
 

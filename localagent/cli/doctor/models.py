@@ -76,8 +76,9 @@ def estimate_weights(path: Path, trained: int) -> Estimate:
     `trained`: the context in tokens that the model was trained with. Raises InvalidWeights.
     """
     from localagent.errors import InvalidWeights
-    from localagent.hosts.gguf import read_header
-    from localagent.hosts.memory import estimate_gguf, estimate_mlx
+    from localagent.hosts.llamacpp.gguf import read_header
+    from localagent.hosts.llamacpp.memory import estimate_gguf
+    from localagent.hosts.mlx.memory import estimate_mlx
 
     context = min(trained, DEFAULT_CONTEXT)
     if not path.is_dir():

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Self
 
 from localagent.errors import UsageError
-from localagent.hosts.fingerprint import fingerprint
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
-from localagent.hosts.memory import Lanes, admit, available_memory, check_lanes, estimate_mlx
+from localagent.hosts.memory import Lanes, admit, available_memory, check_lanes
 from localagent.hosts.mlx.engine import MlxEngine
-from localagent.hosts.mlx.folder import read_folder
+from localagent.hosts.mlx.folder import fingerprint_folder, read_folder
 from localagent.hosts.mlx.library import end_thread, library
+from localagent.hosts.mlx.memory import estimate_mlx
 from localagent.hosts.owner import OwnerThread
 
 
@@ -59,7 +59,7 @@ class MlxHost(EngineHost):
             architecture=folder.architecture,
             chat_template=folder.chat_template,
             engine=f"MLX ({engine.version})",
-            fingerprint=lambda: fingerprint(folder.path),
+            fingerprint=lambda: fingerprint_folder(folder.path),
             settings=f"chunk {chunk}",
         )
         owner = OwnerThread(f"mlx-{name}")

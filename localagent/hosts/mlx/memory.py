@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
-from localagent.hosts.safetensors import read_tensors
-from localagent.hosts.weights import total_size, weight_files
+from localagent.hosts.mlx.safetensors import read_tensors, weight_files
+from localagent.hosts.weights import total_size
 
 F32: Final = 4
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
@@ -37,7 +37,8 @@ def estimate_mlx(
     """
     text = config.get("text_config")
     config = {**config, **text} if isinstance(text, Mapping) else config
-    weights, width = total_size(folder), _float_bytes(weight_files(folder)[0])
+    files = weight_files(folder)
+    width = _float_bytes(files[0])
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
     size = _number(config, "head_dim", "v_head_dim") or (hidden // heads if heads else 0)
     kv_heads = _number(config, "num_key_value_heads") or heads
@@ -51,7 +52,7 @@ def estimate_mlx(
     return Estimate(
         context=context,
         longest=_number(config, "max_position_embeddings") or context,
-        weights=weights,
+        weights=total_size(files),
         state=kinds["sliding"] * window * per_layer
         + kinds["conv"] * max(_number(config, "conv_L_cache") - 1, 0) * hidden * width
         + kinds["linear"] * _linear_state(config, width),
