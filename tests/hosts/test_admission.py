@@ -319,7 +319,7 @@ def test_a_snapshot_fits_the_same_number_of_lanes(
     tmp_path: Path, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A state says how many lanes there were: with another number it is not looked at."""
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
     from localagent.nano import GGUF
 
     def answers(

@@ -40,7 +40,7 @@ def load(engine: str, nano: dict[str, Path], **options: Any) -> EngineHost:
         from localagent.hosts.mlx.host import MlxHost
 
         return MlxHost.load(nano[engine], **options)
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     return LlamaCppHost.load(nano[engine], threads=1, **options)
 

@@ -28,6 +28,7 @@ class MlxHost(EngineHost):
         path: str | os.PathLike[str],
         *,
         context: int | None = None,
+        threads: int | None = None,
         chunk: int = 256,
         lanes: int | None = None,
         reuse: Reuse | None = None,
@@ -42,6 +43,8 @@ class MlxHost(EngineHost):
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, CannotBatch, UsageError, EngineFailed.
         """
         check_lanes(lanes)
+        if threads is not None:
+            raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
             raise UsageError("chunk must be 1 or more")
