@@ -117,10 +117,9 @@ class Model(ChatModel):
 
         Closing either closes both.
         """
-        make = getattr(self.host, "scoped", None)  # hosts elsewhere keep no evaluated prompts
-        if not scope or make is None:
+        if not scope:
             return self
-        return Model(make(scope), self.dialect, self.sampling, self.name, self.prices)
+        return Model(self.host.scoped(scope), self.dialect, self.sampling, self.name, self.prices)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

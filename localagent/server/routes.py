@@ -239,8 +239,8 @@ async def _for_ollama(served: Served) -> ollama_models.Described:
         found = Weights(
             host.architecture,
             host.context,
-            _format(getattr(host, "engine", "")),
-            getattr(host, "template_source", None) or "",
+            _format(host.engine),
+            host.template_source or "",
             dialect,
         )
     elif (read := await served.weights()) is not None:
@@ -296,11 +296,8 @@ def _state(served: Served) -> dict[str, Any]:
 
 
 async def _described(served: Served) -> dict[str, Any]:
-    if served.model is not None:
-        context = served.model.host.context
-    else:
-        weights = await served.weights()
-        context = None if weights is None else weights.context
+    known = await served.weights() if served.model is None else served.model.host
+    context = None if known is None else known.context
     created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
     return {
         "id": served.name,
