@@ -88,7 +88,7 @@ class Backend:
     weights: str
     """What a repository needs to have for it, in words."""
     takes: Callable[[Path], bool]
-    """Whether a path is to be loaded by this engine. Of several that take it, the first in the table does."""
+    """Whether a path is to be loaded by this engine. Of several that take it, the last in the table does."""
     read: Callable[[Path], Header]
     """Reads and checks the header of weights. Raises InvalidWeights."""
     estimate: Callable[[Path, int], Estimate]

@@ -11,7 +11,7 @@ from localagent.hosts.llamacpp.backend import LLAMACPP
 from localagent.hosts.mlx.backend import MLX
 
 BACKENDS: dict[str, Backend] = {row.name: row for row in (LLAMACPP, MLX)}
-"""By name. llama.cpp takes every file and MLX every folder, so an engine for some of them goes first."""
+"""By name. llama.cpp takes every file and MLX every folder; one for some of them goes below them and wins."""
 
 if TYPE_CHECKING:
     BackendName = str
@@ -21,7 +21,7 @@ else:
 
 def backend_for(path: Path) -> Backend:
     """The engine that loads the weights at `path`."""
-    return next(row for row in BACKENDS.values() if row.takes(path))
+    return next(row for row in reversed(BACKENDS.values()) if row.takes(path))
 
 
 def preferred_backends() -> tuple[str, ...]:
