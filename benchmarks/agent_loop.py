@@ -31,7 +31,7 @@ from bare_loops import endless
 
 from localagent.agent import Agent, ToolEnded, TurnEnded
 from localagent.hosts.host import Reuse
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.protocol import Token
 from localagent.hosts.replay import ReplayHost
 from localagent.messages import Message, SystemMessage, ToolMessage, UserMessage

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from localagent.catalog import load_catalog
-from localagent.hosts.gguf import header_size, read_header
-from localagent.hosts.hyperparameters import ALIGNMENT
+from localagent.hosts.llamacpp.gguf import header_size, read_header
+from localagent.hosts.llamacpp.hyperparameters import ALIGNMENT
 from localagent.hosts.llamacpp.library import library
-from localagent.hosts.prefill import choose_prefill
-from localagent.hosts.safetensors import data_begin, read_tensors
+from localagent.hosts.llamacpp.prefill import choose_prefill
+from localagent.hosts.mlx.safetensors import data_begin, read_tensors
 from localagent.nano import GGUF, MLX
 from localagent.store import WeightStore
 

@@ -42,7 +42,7 @@ def load(engine: str, reuse: Reuse) -> EngineHost:
         from localagent.hosts.mlx.host import MlxHost
 
         return MlxHost.load(MLX, reuse=reuse)
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     return LlamaCppHost.load(GGUF, threads=1, reuse=reuse)
 

@@ -27,8 +27,7 @@ from typing import Any
 from bare_loops import BareLlamaCpp, BareMlx, endless_weights
 
 from localagent.hosts.host import EngineHost, Reuse
-from localagent.hosts.llamacpp import LlamaCppHost
-from localagent.hosts.llamacpp.host import physical_cores
+from localagent.hosts.llamacpp.host import LlamaCppHost, physical_cores
 from localagent.hosts.sampling import Sampling
 from localagent.messages import UserMessage
 from localagent.model import Model

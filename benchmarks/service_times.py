@@ -20,9 +20,9 @@ from servers import Settings
 from sides import Localagent
 from simulation import Times
 
-from localagent.hosts.gguf import read_header
-from localagent.hosts.memory import estimate_gguf
-from localagent.hosts.prefill import LEAST, choose_prefill
+from localagent.hosts.llamacpp.gguf import read_header
+from localagent.hosts.llamacpp.memory import estimate_gguf
+from localagent.hosts.llamacpp.prefill import LEAST, choose_prefill
 
 SHALLOW, DEEP = 64, 320
 """Tokens in each lane when it begins to write."""

@@ -28,7 +28,7 @@ from bare_loops import endless_weights
 
 from localagent.cli.show import open_view
 from localagent.hosts.host import Reuse
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.parsers import DIALECTS, Reasoning, Text

@@ -7,13 +7,10 @@ entry and the field. `store` knows what is on disk and how weights get there.
 from __future__ import annotations
 
 import difflib
-import platform
 import re
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -28,12 +25,10 @@ from pydantic import (
 )
 
 from localagent.errors import CatalogError, UnknownModel, UsageError
+from localagent.hosts.backends import BACKENDS, BackendName, preferred_backends
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Prices
 
-Backend = Literal["llamacpp", "mlx"]
-HOSTED: tuple[Backend, ...] = ("llamacpp", "mlx")
-"""The backends that can load models."""
 HUB: Final = "hf:"
 """What the name of a model begins with that is a Hugging Face repository: see `store.repository`."""
 
@@ -193,16 +188,16 @@ class ModelSpec(_Entry):
     """Whether to propose it for general use to somebody whose memory it fits."""
     prices: Prices | None = None
     """The price of a million tokens; None for models that run on this machine."""
-    default: tuple[Backend, ...] = ()
+    default: tuple[BackendName, ...] = ()
     """The backends on which this is the default model; `true` in the file: all that it has sources for."""
-    sources: Annotated[Mapping[Backend, Source], Field(min_length=1)]
+    sources: Annotated[Mapping[BackendName, Source], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
     def _default_everywhere(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(asked := data.get("default"), bool):
             sources = data.get("sources") or ()
-            return {**data, "default": tuple(each for each in HOSTED if each in sources) if asked else ()}
+            return {**data, "default": tuple(each for each in BACKENDS if each in sources) if asked else ()}
         return data
 
     @model_validator(mode="after")
@@ -217,24 +212,13 @@ class ModelSpec(_Entry):
         return self.name
 
     @property
-    def backends(self) -> tuple[Backend, ...]:
+    def backends(self) -> tuple[BackendName, ...]:
         """The backends that can load this model, in the order of the file."""
         return tuple(self.sources)
 
-    def preferred_backend(self) -> Backend:
+    def preferred_backend(self) -> BackendName:
         """The backend to use by default: the first of `preferred_backends()` that the model has."""
         return next(backend for backend in preferred_backends() if backend in self.sources)
-
-
-def preferred_backends() -> tuple[Backend, ...]:
-    """The backends, best first for this machine.
-
-    MLX comes first on Apple silicon, unless only llama.cpp is installed there.
-    """
-    apple = sys.platform == "darwin" and platform.machine() == "arm64"
-    if apple and (find_spec("mlx_lm") or not find_spec("llama_cpp")):
-        return "mlx", "llamacpp"
-    return "llamacpp", "mlx"
 
 
 class Catalog:
@@ -262,7 +246,7 @@ class Catalog:
         """This machine's default model."""
         return self.default_for(None)
 
-    def default_for(self, backend: Backend | None) -> ModelSpec:
+    def default_for(self, backend: BackendName | None) -> ModelSpec:
         """The default model of `backend`; None means this machine's preferred backend."""
         wanted = backend or preferred_backends()[0]
         defaults = [spec for spec in self if spec.default]
@@ -310,7 +294,7 @@ def _read(path: Path) -> Catalog:
     specs = tuple(_spec(path, name, entry, licences) for name, entry in models.items())
     if not any(spec.default for spec in specs):
         raise CatalogError(f"{path}: no model is the default: one must say default = true")
-    for backend in HOSTED:
+    for backend in BACKENDS:
         defaults = [spec.name for spec in specs if backend in spec.default]
         if len(defaults) > 1:
             raise CatalogError(

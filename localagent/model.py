@@ -27,7 +27,8 @@ from localagent.turn import LocalTurn, TurnEvent, TurnInput
 from localagent.wording import quoted
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend, ModelSpec
+    from localagent.catalog import ModelSpec
+    from localagent.hosts.backends import BackendName
     from localagent.hosts.host import EngineHost
     from localagent.hosts.prefix import SnapshotFolder
     from localagent.remote import RemoteModel
@@ -116,10 +117,9 @@ class Model(ChatModel):
 
         Closing either closes both.
         """
-        make = getattr(self.host, "scoped", None)  # hosts elsewhere keep no evaluated prompts
-        if not scope or make is None:
+        if not scope:
             return self
-        return Model(make(scope), self.dialect, self.sampling, self.name, self.prices)
+        return Model(self.host.scoped(scope), self.dialect, self.sampling, self.name, self.prices)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""
@@ -129,7 +129,7 @@ class Model(ChatModel):
 def load(
     model: str | Path | None = None,
     *,
-    backend: Backend | None = None,
+    backend: BackendName | None = None,
     dialect: str | Path | None = None,
     context: int | None = None,
     threads: int | None = None,
@@ -212,7 +212,7 @@ def load_served(
 def load_weights(
     model: str | Path | None = None,
     *,
-    backend: Backend | None = None,
+    backend: BackendName | None = None,
     dialect: str | Path | None = None,
     context: int | None = None,
     threads: int | None = None,
@@ -224,6 +224,7 @@ def load_weights(
 ) -> Model:
     """As `load`, for a model on this machine."""
     from localagent.engines.check import require_engine
+    from localagent.hosts.backends import BACKENDS
     from localagent.hosts.host import Reuse
     from localagent.hosts.memory import check_lanes
     from localagent.store import WeightStore
@@ -239,19 +240,11 @@ def load_weights(
         raise UsageError(f"prefix_cache is {prefix_cache!r}: it must be bytes, 0 or more")
     name = spec.name if spec is not None else path.name.removesuffix(".gguf")  # not by its makers' title
     reuse = Reuse(budget, _folder(snapshots))
-    host: EngineHost
-    if engine == "mlx":
-        from localagent.hosts.mlx.host import MlxHost
-
-        if threads is not None:
-            raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
-        host = MlxHost.load(path, context=context, lanes=lanes, reuse=reuse, called=name)
-    else:
-        from localagent.hosts.llamacpp import LlamaCppHost
-
-        host = LlamaCppHost.load(
-            path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=name
-        )
+    host = (
+        BACKENDS[engine]
+        .host()
+        .load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=name)
+    )
     try:
         written = _dialect_of(host, named, name, path)
         if spec is None:
@@ -290,17 +283,18 @@ def _folder(snapshots: bool | Path | SnapshotFolder | None) -> SnapshotFolder | 
 
 
 def locate(
-    model: str | Path | None, backend: Backend | None, *, offline: bool | None = None
-) -> tuple[ModelSpec | Path, Backend]:
+    model: str | Path | None, backend: BackendName | None, *, offline: bool | None = None
+) -> tuple[ModelSpec | Path, BackendName]:
     """The catalogue entry, or the path of weights that are not in it, and the backend.
 
     A repository of Hugging Face gets an entry of its own; unless its weights are here, it is asked for its
     files.
     """
-    from localagent.catalog import HOSTED, HUB, load_catalog
+    from localagent.catalog import HUB, load_catalog
+    from localagent.hosts.backends import BACKENDS
 
-    if backend is not None and backend not in HOSTED:
-        raise UsageError(f"no backend {backend!r}: choose {' or '.join(HOSTED)}")
+    if backend is not None and backend not in BACKENDS:
+        raise UsageError(f"no backend {backend!r}: choose {' or '.join(BACKENDS)}")
     catalog = load_catalog()
     if model is None:
         spec = catalog.default_for(backend)
@@ -327,13 +321,15 @@ def locate(
     return spec, backend or spec.preferred_backend()
 
 
-def _backend_of(path: Path, asked: Backend | None) -> Backend:
+def _backend_of(path: Path, asked: BackendName | None) -> BackendName:
     """The backend that loads the file or folder at `path`. Raises UsageError if another was asked for."""
-    found: Backend = "mlx" if path.is_dir() else "llamacpp"
-    if asked is not None and asked != found:
-        kind = "a folder, which MLX loads" if path.is_dir() else "a file, which llama.cpp loads"
-        raise UsageError(f"backend is {asked!r}, but {path} is {kind}")
-    return found
+    from localagent.hosts.backends import BACKENDS, backend_for
+
+    usual = backend_for(path)
+    if asked is None or BACKENDS[asked].takes(path):
+        return asked or usual.name
+    kind = "folder" if path.is_dir() else "file"
+    raise UsageError(f"backend is {asked!r}, but {path} is a {kind}, which {usual.title} loads")
 
 
 def _existing(model: str | Path) -> Path | None:

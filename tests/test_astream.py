@@ -222,7 +222,7 @@ which nobody reads cannot come to its end."""
 @pytest.fixture(scope="module")
 def lanes(nano: dict[str, Path]) -> Iterator[Model]:
     """lfm2-nano with eight lanes."""
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     with LlamaCppHost.load(nano["llamacpp"], lanes=8, context=1024, threads=1) as host:
         yield Model(host, LFM2)
@@ -231,7 +231,7 @@ def lanes(nano: dict[str, Path]) -> Iterator[Model]:
 @pytest.fixture(scope="module")
 def lane(nano: dict[str, Path]) -> Iterator[Model]:
     """lfm2-nano with one lane."""
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     with LlamaCppHost.load(nano["llamacpp"], lanes=1, context=1024, threads=1) as host:
         yield Model(host, LFM2)
@@ -492,7 +492,7 @@ def test_what_was_taken_is_remembered_when_the_rest_is_left(lanes: Model) -> Non
 
 
 def test_a_host_that_is_closed_ends_its_turns(nano: dict[str, Path]) -> None:
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     async def main() -> list[Any]:
         host = LlamaCppHost.load(nano["llamacpp"], lanes=1, context=1024, threads=1)

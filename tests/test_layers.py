@@ -135,6 +135,20 @@ def test_imports_go_one_way(name):
             assert path.relative_to(ROOT).as_posix() in ENGINES[top], f"{name} imports {module}"
 
 
+def test_an_engines_folder_is_known_to_the_table_alone():
+    """What hosts share knows no engine. The tokenizers of remote models may be in GGUF files, which llama.cpp reads."""
+    folders = {name: f"localagent.hosts.{name}" for name in ("llamacpp", "mlx")}
+    knowing = {
+        name
+        for name in MODULES
+        for folder in folders.values()
+        if name.startswith("localagent.hosts.") and not name.startswith(folder)
+        for module, _ in imports(MODULES[name])
+        if module.startswith(folder)
+    }
+    assert knowing == {"localagent.hosts.backends"}
+
+
 def test_no_modules_import_each_other_in_a_circle():
     """Lazy imports count, and those for type checkers, since whoever reads one module must read them all."""
     graph = {name: {each for each, _ in imports(path)} & MODULES.keys() for name, path in MODULES.items()}

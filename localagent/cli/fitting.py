@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend, Catalog, ModelSpec
+    from localagent.catalog import Catalog, ModelSpec
+    from localagent.hosts.backends import BackendName
     from localagent.store import WeightStore
 
 _BITS: Final = {"4bit": 4.5, "8bit": 8.5, "Q4_K_M": 5.0, "Q4_1": 5.0, "Q8_0": 8.5}
@@ -41,7 +42,7 @@ class Need:
         return "" if size is None else f"{'' if self.exact else '~'}{size_text(size)}"
 
 
-def need(spec: ModelSpec, backend: Backend, store: WeightStore) -> Need:
+def need(spec: ModelSpec, backend: BackendName, store: WeightStore) -> Need:
     """What the model takes with the context that `load` chooses."""
     from localagent.cli.doctor.models import DEFAULT_CONTEXT, estimate_weights
     from localagent.errors import LocalAgentError
@@ -63,6 +64,7 @@ def need(spec: ModelSpec, backend: Backend, store: WeightStore) -> Need:
 
 def proposals(catalog: Catalog, store: WeightStore, most: int = 3) -> list[tuple[ModelSpec, Need]]:
     """The models to propose for this machine, the best first: the largest that fit into its memory."""
+    from localagent.hosts.backends import BACKENDS
     from localagent.hosts.memory import available_memory
 
     found = []
@@ -70,13 +72,13 @@ def proposals(catalog: Catalog, store: WeightStore, most: int = 3) -> list[tuple
         if spec.suggested:
             backend = spec.preferred_backend()
             takes = need(spec, backend, store)
-            free = available_memory(gpu=backend == "mlx")
+            free = available_memory(gpu=BACKENDS[backend].gpu)
             if takes.memory is not None and takes.memory <= _SHARE * free:
                 found.append((spec, takes))
     return sorted(found, key=lambda each: each[1].memory or 0, reverse=True)[:most]
 
 
-def _bits(spec: ModelSpec, backend: Backend) -> float:
+def _bits(spec: ModelSpec, backend: BackendName) -> float:
     source = spec.sources[backend]
     named = " ".join(str(value) for value in source.model_dump().values())
     found = (bits for name, bits in _BITS.items() if re.search(re.escape(name), named, re.IGNORECASE))

@@ -16,9 +16,10 @@ from localagent.errors import UsageError
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend, ModelSpec
+    from localagent.catalog import ModelSpec
     from localagent.cli.fitting import Need
     from localagent.cli.options import ModelOptions
+    from localagent.hosts.backends import BackendName
     from localagent.store import WeightStore
 
 
@@ -93,7 +94,7 @@ def offer(options: ModelOptions) -> ModelOptions:
     return dataclasses.replace(options, model=offered[_number(len(offered)) - 1][0].name)
 
 
-def present(store: WeightStore) -> Iterable[tuple[ModelSpec, Backend]]:
+def present(store: WeightStore) -> Iterable[tuple[ModelSpec, BackendName]]:
     """The models whose weights are here, each with its first backend: the catalogue's, then repositories'."""
     from localagent.catalog import load_catalog
     from localagent.store.repository import installed

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from localagent.catalog import Backend, ModelSpec
+    from localagent.catalog import ModelSpec
     from localagent.chat_model import ChatModel
     from localagent.cli.options import ModelOptions
+    from localagent.hosts.backends import BackendName
     from localagent.store import Phase
 
 _VERBS = {"download": "downloading", "extract": "unpacking", "verify": "verifying"}
@@ -76,7 +77,7 @@ def _open_remote(options: ModelOptions, url: str) -> ChatModel:
     return RemoteModel.open(url, options.model, context=options.context)
 
 
-def find(name: str, backend: Backend | None) -> ModelSpec | None:
+def find(name: str, backend: BackendName | None) -> ModelSpec | None:
     """The entry of a resolved name; None for a path, which is never fetched. Raises LocalAgentError.
 
     What is chosen from a repository of Hugging Face is told.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,10 +26,11 @@ from localagent.cli.terminal import (
     show_table,
     table_width,
 )
+from localagent.hosts.backends import BackendName
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend, ModelSpec
+    from localagent.catalog import ModelSpec
     from localagent.hosts.memory import Lanes
     from localagent.store import WeightStore
 
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 OneBackend = Annotated[
-    Literal["llamacpp", "mlx"] | None,
+    BackendName | None,
     typer.Option("--backend", help="Only the weights for this backend. Default: all that can be loaded."),
 ]
 _NAMES = "A name, the beginning of one, an alias, or hf:owner/name[:quantization]"
@@ -304,7 +305,7 @@ def alias(
     show_line(f"{short}  {kept.aliases[short]}")
 
 
-def _spec(text: str, backend: Backend | None = None, *, offline: bool | None = True) -> ModelSpec:
+def _spec(text: str, backend: BackendName | None = None, *, offline: bool | None = True) -> ModelSpec:
     """The model that was typed. `offline`: whether a repository may be asked for its files.
 
     Raises UnknownModel, and UsageError for a path: such weights are nobody's but the user's.
@@ -319,7 +320,7 @@ def _spec(text: str, backend: Backend | None = None, *, offline: bool | None = T
     return found
 
 
-def _verifiable(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
+def _verifiable(spec: ModelSpec, store: WeightStore, backend: BackendName | None) -> list[BackendName]:
     """The backends with weights that can be checked: those in the store, and those that come with us."""
     from localagent.catalog import PathSource
 
@@ -330,13 +331,13 @@ def _verifiable(spec: ModelSpec, store: WeightStore, backend: Backend | None) ->
     return [each for each in chosen if store.holds(spec, each) or each in known]
 
 
-def _present(spec: ModelSpec, store: WeightStore, backend: Backend | None) -> list[Backend]:
+def _present(spec: ModelSpec, store: WeightStore, backend: BackendName | None) -> list[BackendName]:
     """The backends with anything on disk, complete or not."""
     chosen = spec.backends if backend is None else (backend,)
     return [each for each in chosen if store.holds(spec, each)]
 
 
-def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str, Any]:
+def _weights(spec: ModelSpec, backend: BackendName, store: WeightStore) -> dict[str, Any]:
     found = store.find(spec, backend)
     part = store.partial_size(spec, backend)
     state = "present" if found else f"interrupted after {size_text(part)}" if part else "not here"
@@ -350,16 +351,19 @@ def _weights(spec: ModelSpec, backend: Backend, store: WeightStore) -> dict[str,
     }
 
 
-def _lanes(spec: ModelSpec, backend: Backend, store: WeightStore) -> Lanes | None:
+def _lanes(spec: ModelSpec, backend: BackendName, store: WeightStore) -> Lanes | None:
     """What `load` gives the model here and now; None where its weights are missing or cannot be read."""
     from localagent.cli.doctor.models import estimate_weights
     from localagent.errors import InvalidWeights
+    from localagent.hosts.backends import BACKENDS
     from localagent.hosts.memory import available_memory, default_lanes
 
     if (path := store.find(spec, backend)) is None:
         return None
     try:
-        return default_lanes(estimate_weights(path, spec.context), available_memory(gpu=backend == "mlx"))
+        return default_lanes(
+            estimate_weights(path, spec.context), available_memory(gpu=BACKENDS[backend].gpu)
+        )
     except InvalidWeights:
         return None
 
@@ -420,7 +424,7 @@ def _about(row: dict[str, Any], what: str) -> str:
     return "" if row[what] is None else f"{'~' if row['estimated'] else ''}{size_text(row[what])}"
 
 
-def _origin(spec: ModelSpec, backend: Backend) -> str:
+def _origin(spec: ModelSpec, backend: BackendName) -> str:
     from localagent.catalog import HubSource, WheelSource
 
     match spec.sources[backend]:

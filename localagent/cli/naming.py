@@ -24,7 +24,7 @@ from localagent.remote.address import is_address
 from localagent.wording import listed, quoted
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend
+    from localagent.hosts.backends import BackendName
 
 VARIABLE = "LOCALAGENT_MODEL"
 
@@ -50,7 +50,7 @@ def resolve(text: str, *, ask: Ask | None = None) -> str:
     return _resolved(name if target is None else target, ask)
 
 
-def default_model(backend: Backend | None = None) -> str:
+def default_model(backend: BackendName | None = None) -> str:
     """The model to use where none is named: LOCALAGENT_MODEL, else `models default`, else this machine's.
 
     Raises UnknownModel, which says who named it.

@@ -17,6 +17,7 @@ import typer
 
 from localagent.cli.completing import dialect_names, model_names, tool_names
 from localagent.errors import UsageError
+from localagent.hosts.backends import BackendName
 from localagent.hosts.sampling import Sampling
 from localagent.settings import API_KEY, URL
 
@@ -36,7 +37,7 @@ def _of_sampling(name: str, more: str = "") -> Any:
 
 
 Backend = Annotated[
-    Literal["llamacpp", "mlx"] | None,
+    BackendName | None,
     typer.Option("--backend", help="The engine. Default: MLX on Apple silicon, llama.cpp elsewhere."),
 ]
 Context = Annotated[

@@ -56,7 +56,7 @@ def guided(
     control.check_tools(tools)
     if host.vocabulary is not None:
         return _Request(host, host.vocabulary, dialect, tools or (), control, prompt, ending).answer()
-    if not getattr(host, "elsewhere", False):  # played back from a recording
+    if not host.elsewhere:  # played back from a recording
         return Guided()
     return _guided_there(host, dialect, tools or (), control, prompt)
 

@@ -33,9 +33,10 @@ from localagent.distribution import requirements
 from localagent.engines.check import check_engine, describe, engine_folder, passed, remember
 from localagent.engines.processor import read_processor
 from localagent.errors import BuildFailed, EngineBroken, LocalAgentError
+from localagent.hosts.llamacpp.backend import LLAMACPP
 from localagent.hosts.llamacpp.compiling import cmake_args, compiler_command
 
-PACKAGE: Final = "llama-cpp-python"
+PACKAGE: Final = LLAMACPP.distributions[0]
 _STEP = re.compile(rb"\[(\d+)/(\d+)\]")
 """ninja's progress in pip's verbose output, such as [12/250]."""
 INTERVAL: Final = {True: 5, False: 10}
@@ -49,14 +50,14 @@ def install(options: Sequence[str] = ()) -> None:
     """
     from filelock import FileLock
 
-    if _is_fit() and passed("llamacpp"):
+    if _is_fit() and passed(LLAMACPP.name):
         return
     engine_folder().mkdir(parents=True, exist_ok=True)
     with FileLock(engine_folder() / "build.lock"):  # another `make setup` may be at work
-        if _is_fit() and (passed("llamacpp") or _installed_works()):
+        if _is_fit() and (passed(LLAMACPP.name) or _installed_works()):
             return
         if find_spec("llama_cpp") and not _ours():
-            broken = describe(check_engine("llamacpp"))
+            broken = describe(check_engine(LLAMACPP.name))
             raise EngineBroken(f"{broken}; it is in {_place()}, outside this environment: remove it there")
         folder = _folder(options)
         kept = _wheel(folder)
@@ -64,7 +65,7 @@ def install(options: Sequence[str] = ()) -> None:
             shutil.rmtree(folder, ignore_errors=True)  # a wheel that does not run must not be used again
             if not _install_wheel(_compile(folder, options), options):
                 shutil.rmtree(folder, ignore_errors=True)
-                broken = describe(check_engine("llamacpp"))
+                broken = describe(check_engine(LLAMACPP.name))
                 raise EngineBroken(
                     f"{broken}; it was built just now: try another compiler (CC=clang CXX=clang++)"
                 )
@@ -75,7 +76,7 @@ def _installed_works() -> bool:
     if not find_spec("llama_cpp"):
         return False
     _say("trying the installed llama.cpp")
-    report = check_engine("llamacpp")
+    report = check_engine(LLAMACPP.name)
     if report.outcome == "untried":
         _say(f"it could not be tried: {report.error}")
     if report.outcome == "broken" and _ours():
@@ -88,7 +89,7 @@ def _install_wheel(wheel: Path, options: Sequence[str]) -> bool:
     """Install a wheel. Returns False if its engine does not work."""
     _pip("install", "--quiet", "--force-reinstall", "--no-deps", "--no-cache-dir", str(wheel))
     _pip("install", "--quiet", *options, str(wheel))  # what it needs
-    report = check_engine("llamacpp")
+    report = check_engine(LLAMACPP.name)
     remember(report)
     if report.outcome == "works":
         _say(f"llama.cpp {report.facts['version']} runs on this processor: {', '.join(report.ran)}")
@@ -208,7 +209,7 @@ def _parameters(options: Sequence[str]) -> dict[str, object]:
 
 def _requirement() -> str:
     """The requirement on llama-cpp-python, with the versions that localagent supports."""
-    return next(requirements("llamacpp", [PACKAGE]))
+    return next(requirements(LLAMACPP.name, [PACKAGE]))
 
 
 def _wheel(folder: Path) -> Path | None:

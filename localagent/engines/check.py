@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,20 +25,16 @@ from localagent.engines.children import describe_end
 from localagent.engines.processor import read_processor
 from localagent.errors import EngineBroken
 from localagent.files.paths import replace_file, user_path
-from localagent.hosts.llamacpp.compiling import build_command
+from localagent.hosts.backends import BACKENDS, BackendName
 from localagent.settings import ENGINE_CHECK, MEMORY_CHECK, switched_off
 
 TIMEOUT: Final = 120.0
 """Seconds that a trial may take. It takes one or two, but longer on a machine that swaps."""
-NAMES: Final = {"llamacpp": "llama.cpp", "mlx": "MLX"}
 
 _TRIAL: Final = 1  # increased when `trial` tries more, so that engines are tried again
-_PACKAGES: Final = {"llamacpp": ("llama_cpp",), "mlx": ("mlx", "mlx_lm")}
-_DISTRIBUTIONS: Final = {"llamacpp": ("llama-cpp-python",), "mlx": ("mlx", "mlx-lm")}
 _LIBRARIES: Final = {".so", ".dylib", ".dll", ".pyd", ".metallib"}
 _ROOT: Final = Path(__file__).parents[2]
 
-Backend = Literal["llamacpp", "mlx"]
 Outcome = Literal["works", "missing", "broken", "untried"]
 """Untried: something else prevented the trial, such as too little memory."""
 
@@ -51,7 +46,7 @@ _FAULTS: Final = {f"SIG{name}" for name in ("SEGV", "ILL", "ABRT", "BUS", "FPE")
 class Report:
     """The result of a trial."""
 
-    backend: Backend
+    backend: BackendName
     outcome: Outcome
     facts: dict[str, Any] = field(default_factory=dict)
     """What the engine reports: `version`, `build`, `devices`, `gpu`; empty if it got no further."""
@@ -63,7 +58,7 @@ class Report:
     """
 
 
-def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
+def check_engine(backend: BackendName, timeout: float = TIMEOUT) -> Report:
     """Try an engine in a new interpreter with this one's module path. Raises nothing."""
     if getattr(sys, "frozen", False) or not sys.executable:  # a frozen executable would start itself again
         return Report(backend, "untried", error="there is no Python interpreter to run the trial")
@@ -92,7 +87,7 @@ def check_engine(backend: Backend, timeout: float = TIMEOUT) -> Report:
     return _judge(backend, done.returncode, _read(done.stdout), done.stderr)
 
 
-def _judge(backend: Backend, code: int, told: dict[str, Any], errors: bytes) -> Report:
+def _judge(backend: BackendName, code: int, told: dict[str, Any], errors: bytes) -> Report:
     """The report on an engine, from the child's exit code and what it printed before."""
     if end := describe_end(code):
         crashed = not end.startswith("SIG") or end.partition(":")[0] in _FAULTS
@@ -110,7 +105,7 @@ def _judge(backend: Backend, code: int, told: dict[str, Any], errors: bytes) -> 
     return _report(backend, "works", told, "")
 
 
-def require_engine(backend: Backend) -> None:
+def require_engine(backend: BackendName) -> None:
     """Raise EngineBroken for an engine that does not work on this machine.
 
     Takes a second or two for an engine that was not tried yet, else a few milliseconds. An engine that could
@@ -119,7 +114,7 @@ def require_engine(backend: Backend) -> None:
     if switched_off(ENGINE_CHECK):
         return
     build = _identity(backend)
-    if build is None or _passed(build):
+    if build is None or _passed(build) or BACKENDS[backend].trial is None:
         return
     report = check_engine(backend)
     if report.outcome == "broken":
@@ -142,7 +137,7 @@ def remember(report: Report) -> None:
             replace_file(path, json.dumps(facts, indent=2).encode())
 
 
-def passed(backend: Backend) -> bool:
+def passed(backend: BackendName) -> bool:
     """Whether this installation of the engine is recorded as working on this processor."""
     build = _identity(backend)
     return build is not None and _passed(build)
@@ -150,24 +145,20 @@ def passed(backend: Backend) -> bool:
 
 def describe(report: Report) -> str:
     """A sentence about a broken engine: what it does, its build and the processor."""
-    build = f"{_DISTRIBUTIONS[report.backend][0]} {report.facts.get('version', _version(report.backend))}"
+    row = BACKENDS[report.backend]
+    distribution = row.distributions[0]
+    build = f"{distribution} {report.facts.get('version', _version(distribution))}"
     if uses := report.facts.get("uses"):
         build += f" built with {' '.join(uses)}"
-    return f"{NAMES[report.backend]} {report.error}; engine: {build}; processor: {read_processor()}"
+    return f"{row.title} {report.error}; engine: {build}; processor: {read_processor()}"
 
 
-def mending_command(backend: Backend) -> str:
+def mending_command(backend: BackendName) -> str:
     """The shell command that reinstalls the engine correctly for this machine."""
-    if backend == "mlx":
-        return install_command("mlx", only=["mlx", "mlx-lm"], options=["--force-reinstall", "--no-cache-dir"])
-    checkout, environment = _ROOT, Path(sys.prefix)
-    if not (checkout / "Makefile").is_file() or not (environment / ".pip").is_file():
-        return build_command()
-    # The Makefile made this environment, and its target replaces the build.
-    command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup", "ENGINE=llamacpp"]
-    if environment != checkout / ".venv":
-        command.append(f"VENV={environment}")
-    return shlex.join(command)
+    row = BACKENDS[backend]
+    if row.mend is not None:
+        return row.mend()
+    return install_command(row.name, only=row.distributions, options=["--force-reinstall", "--no-cache-dir"])
 
 
 def engine_folder() -> Path:
@@ -175,7 +166,7 @@ def engine_folder() -> Path:
     return user_path("cache", "engines")
 
 
-def _report(backend: Backend, outcome: Outcome, told: dict[str, Any], error: str) -> Report:
+def _report(backend: BackendName, outcome: Outcome, told: dict[str, Any], error: str) -> Report:
     facts, ran = told.get("facts", {}), tuple(told.get("ran", ()))
     return Report(backend, outcome, facts, ran, " ".join(error.split()))
 
@@ -214,13 +205,13 @@ def _record(build: str) -> Path:
     return engine_folder() / "checked" / f"{build}-{read_processor().key}.json"
 
 
-def _identity(backend: Backend) -> str | None:
+def _identity(backend: BackendName) -> str | None:
     """A key for this installation of the engine; None if it is not installed.
 
     It is made of the paths, sizes and times of the libraries: importing a bad engine may already crash.
     """
     digest = hashlib.blake2b(f"{_TRIAL} {backend}".encode(), digest_size=8)
-    for package in _PACKAGES[backend]:
+    for package in BACKENDS[backend].packages:
         # Not importlib.util.find_spec, which answers from sys.modules if the package is imported already.
         spec = PathFinder.find_spec(package)
         if spec is None:
@@ -240,8 +231,8 @@ def _libraries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield path, path.stat()
 
 
-def _version(backend: Backend) -> str:
+def _version(distribution: str) -> str:
     try:
-        return version(_DISTRIBUTIONS[backend][0])
+        return version(distribution)
     except PackageNotFoundError:
         return "of unknown version"

@@ -13,9 +13,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from localagent.hosts.backends import BACKENDS
 
 if TYPE_CHECKING:
     from localagent.hosts.host import EngineHost
@@ -59,16 +60,20 @@ GREETING: Final = Question("Hello!", (), "Hello! How can I help?<|im_end|>")
 
 def try_engine(backend: str, tell: Callable[[str, Any], None]) -> None:
     """Run the engine and report each step through `tell`."""
-    load, quantized = _ENGINES[backend](tell)
+    row = BACKENDS[backend]
+    assert row.trial is not None, "only those with a trial are tried"
+    tell("doing", f"importing {' and '.join(row.packages)}")
+    trial = row.trial()
+    tell("facts", trial.facts)
     plain = _weights(backend)
     with tempfile.TemporaryDirectory() as folder:
-        trials: list[tuple[str, Callable[[], Path], Question]] = [(MODEL, lambda: plain, WEATHER)]
-        for kind, quantize, question in quantized:
-            target = Path(folder) / f"{kind}{plain.suffix}"
-            trials.append((f"{MODEL} quantized to {kind}", partial(quantize, plain, target, kind), question))
-        for model, weights, question in trials:
+        for kind in (None, *trial.kinds):
+            model = MODEL if kind is None else f"{MODEL} quantized to {kind}"
+            question = GREETING if kind is not None and trial.slow else WEATHER
             tell("doing", f"running {model}")
-            answer = ask(load(weights()), question)
+            target = Path(folder) / f"{kind}{plain.suffix}"
+            weights = plain if kind is None else trial.quantize(plain, target, kind)
+            answer = ask(trial.load(weights), question)
             if answer != question.wanted:
                 wrong = f"{model} wrote {answer!r:.120} and must write {question.wanted!r}"
                 tell("wrong", f"computes wrong tokens: {wrong}")
@@ -86,41 +91,10 @@ def ask(host: EngineHost, question: Question) -> str:
         return "".join(token.text for token in host.generate(prompt, Sampling(max_tokens=40)))
 
 
-Quantize = Callable[[Path, Path, str], Path]
-Loader = Callable[[Path], "EngineHost"]
-Trials = tuple[Loader, list[tuple[str, Quantize, Question]]]
-
-
-def _llamacpp(tell: Callable[[str, Any], None]) -> Trials:
-    tell("doing", "importing llama_cpp")
-    from localagent.hosts.llamacpp import LlamaCppHost
-    from localagent.hosts.llamacpp.library import describe, quantize
-
-    tell("facts", describe())
-    return partial(LlamaCppHost.load, context=512, threads=1), [
-        ("Q8_0", quantize, WEATHER),
-        ("Q4_0", quantize, WEATHER),
-    ]
-
-
-def _mlx(tell: Callable[[str, Any], None]) -> Trials:
-    tell("doing", "importing mlx and mlx_lm")
-    from localagent.hosts.mlx.host import MlxHost
-    from localagent.hosts.mlx.library import describe, quantize
-
-    tell("facts", describe())
-    # The short question: without Metal, quantized weights take 0.1 s a token.
-    return partial(MlxHost.load, context=512), [("8 bit", quantize, GREETING)]
-
-
-_ENGINES: Final = {"llamacpp": _llamacpp, "mlx": _mlx}
-_PACKAGES: Final = {"llamacpp": ("llama_cpp",), "mlx": ("mlx", "mlx.core", "mlx_lm")}
-
-
 def _weights(backend: str) -> Path:
     from localagent.catalog import PathSource, load_catalog
 
-    source = load_catalog().get(MODEL).sources[backend]  # type: ignore[index]
+    source = load_catalog().get(MODEL).sources[backend]
     assert isinstance(source, PathSource), "lfm2-nano comes with the package"
     return source.path
 
@@ -138,7 +112,7 @@ def main(backend: str) -> int:
         try_engine(backend, tell)
     except EngineMissing as error:
         cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and cause.name in _PACKAGES[backend]:
+        if isinstance(cause, ModuleNotFoundError) and cause.name in BACKENDS[backend].modules:
             tell("missing", True)
         else:
             tell("wrong", f"cannot be imported: {type(cause).__name__}: {cause}")

@@ -9,58 +9,46 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.gguf import header_size
-from localagent.hosts.safetensors import data_begin
-from localagent.hosts.weights import reading, regular_size, weight_files
+from localagent.hosts.weights import reading, regular_size
 
 SAMPLES: Final = 64
 SAMPLE_BYTES: Final = 4096
-SIDE_FILES: Final = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
-"""Files of an MLX folder that change what a model computes or how text becomes tokens, if they are there."""
 _MOST_HEADER: Final = 256 << 20
 _PIECE: Final = 1 << 20
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
-def fingerprint(path: Path) -> str:
-    """A stable identity of the weights at `path`: 32 hexadecimal digits.
+def fingerprint(
+    files: Sequence[Path], header_size: Callable[[Path], int], beside: Sequence[Path] = ()
+) -> str:
+    """A stable identity of the weights in `files`: 32 hexadecimal digits.
 
-    `path`: a GGUF file, any part of a split GGUF set, or a folder with safetensors files. Hashed are every
-    file's size, its whole header (metadata, names, types, shapes and offsets of the tensors) and 64 evenly
-    spread blocks of 4 KiB of its tensor data, including the last bytes; for a folder also the complete
-    configuration, tokenizer and chat template, and the names of the files.
+    `header_size`: the bytes of a file before its tensor data. `beside`: further files that change what a
+    model computes or how text becomes tokens, if they are there; the names of the files then count, too.
+    Hashed are every file's size, its whole header (metadata, names, types, shapes and offsets of the tensors)
+    and 64 evenly spread blocks of 4 KiB of its tensor data, including the last bytes; all of what is beside.
     So it changes with the model, quantization, tokenizer, template or revision, and if a file is cut or
     extended. It misses a change that lies between two samples: it tells versions apart, but only the store's
     hashes detect damage or malice.
-    Raises InvalidWeights if files are missing or no header can be found.
+    Raises InvalidWeights if a file or its header cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16, person=b"la-weights-1")
-    files = weight_files(path)
     digest.update(_U32.pack(len(files)))
-    if path.is_dir():
-        for name in SIDE_FILES:
-            side = path / name
-            _add(digest, name.encode(), _read_whole(side) if side.is_file() else b"\0absent")
+    for side in beside:
+        _add(digest, side.name.encode(), _read_whole(side) if side.is_file() else b"\0absent")
     for file in files:
-        if path.is_dir():
+        if beside:
             _add(digest, file.name.encode())
-        _add_file(digest, file)
+        _add_file(digest, file, header_size(file))
     return digest.hexdigest()
 
 
-def _add_file(digest: hashlib.blake2b, path: Path) -> None:
-    end = data_begin(path) if path.suffix == ".safetensors" else header_size(path)
+def _add_file(digest: hashlib.blake2b, path: Path, end: int) -> None:
     if end > _MOST_HEADER:
         raise InvalidWeights(f"{path}: the header is corrupt: it has {end:,} bytes")
     with reading(path), path.open("rb") as file:

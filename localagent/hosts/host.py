@@ -113,6 +113,9 @@ class EngineHost:
         self._scope = ""
         self._special_tokens = frozenset(self._engine.vocabulary.special.values())
 
+    elsewhere = False
+    takes_text = True
+
     @property
     def name(self) -> str:
         """The model's name as its weights give it."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
+from localagent.errors import Unsupported
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
 from localagent.prompt.rendering import Renderer
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Prompt, Raw
 
 StopReason = Literal["stop", "length", "cancelled"]
 
@@ -163,12 +164,8 @@ class Generation(Iterator[Token], Protocol):
         """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
 
 
-class Host(Renderer, Protocol):
-    """One loaded model on one engine: it renders (see `Renderer`) and generates.
-
-    All engine calls happen on one owner thread, whichever thread calls these methods. As many generations
-    overlap as the engine has lanes; the others wait, first come, first served.
-    """
+class Watched(Protocol):
+    """What a server shows and watches of a host, which may be in another process: see `server.fleet`."""
 
     @property
     def context(self) -> int:
@@ -183,6 +180,64 @@ class Host(Renderer, Protocol):
         """The engine's name of the architecture, such as "lfm2" or "llama"."""
 
     @property
+    def engine(self) -> str:
+        """Name and version of the engine; "" where none is known."""
+
+    @property
+    def template_source(self) -> str | None:
+        """The chat template's jinja source, if there is one."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still generate: not once its owner thread has ended."""
+
+    @property
+    def busy_seconds(self) -> float:
+        """How long the engine has been computing one step: much more than seconds, and it hangs."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each of `ids`, which a generation has given. Does not wait for the engine."""
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id, and
+        Unsupported where the vocabulary is not here.
+        """
+
+
+class NoEngine:
+    """The base of hosts without an engine in this process: nothing can hang, and no prompt is kept."""
+
+    elsewhere = False
+    takes_text = True
+    alive = True
+    busy_seconds = 0.0
+    cache_bytes = 0
+
+    def scoped(self, scope: str) -> Self:
+        """The same host: there is nothing to keep apart."""
+        return self
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """Not known here. Raises Unsupported."""
+        raise Unsupported("this model runs elsewhere, and the bytes of its tokens are not known here")
+
+
+class Host(Renderer, Watched, Protocol):
+    """One loaded model on one engine: it renders (see `Renderer`) and generates.
+
+    All engine calls happen on one owner thread, whichever thread calls these methods. As many generations
+    overlap as the engine has lanes; the others wait, first come, first served.
+    """
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether a server draws the tokens, which can be told what to hold: see `remote.tokens.host.TokenHost`."""
+
+    @property
     def special_tokens(self) -> frozenset[str]:
         """The text of every special token in the vocabulary."""
 
@@ -195,6 +250,24 @@ class Host(Renderer, Protocol):
 
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether `raw_prompt` may be asked for: not of recordings, which are of conversations."""
+
+    def raw_prompt(self, raw: Raw) -> Prompt:
+        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
+        model has no tokens for it.
+        """
+
+    def check(self, prompt: Prompt) -> None:
+        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
+
+    def scoped(self, scope: str) -> Host:
+        """The same host, whose prompts are evaluated and reused apart from those of all other scopes.
+
+        Closing either closes both.
+        """
 
     def generate(
         self,

@@ -11,15 +11,17 @@ from time import perf_counter
 from typing import Any
 
 from localagent.errors import UsageError
-from localagent.hosts.protocol import CancelFlag, Constraint, Finish, StopReason, Token
+from localagent.hosts.protocol import CancelFlag, Constraint, Finish, NoEngine, StopReason, Token
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.stopping import StopStrings
 from localagent.messages.usage import Timings
-from localagent.prompt.segments import Prompt
+from localagent.prompt.segments import Prompt, Raw
 
 
-class ReplayHost:
+class ReplayHost(NoEngine):
     """Plays one recording per generation, in order, and then repeats the last one."""
+
+    takes_text = False
 
     def __init__(
         self,
@@ -40,6 +42,8 @@ class ReplayHost:
         self._prompt = prompt or Prompt((0,), "")
         self.name = "replay"
         self.architecture = "replay"
+        self.engine = ""
+        self.template_source: str | None = None
         self.context = context
         self.lanes = lanes
         self.special_tokens = frozenset(special_tokens)
@@ -68,6 +72,13 @@ class ReplayHost:
         """The text of that prompt."""
         return self._prompt.text
 
+    def raw_prompt(self, raw: Raw) -> Prompt:
+        """Not to be called: see `takes_text`."""
+        raise UsageError("a recording takes conversations, and no text to continue")
+
+    def check(self, prompt: Prompt) -> None:
+        """Any prompt will do."""
+
     def generate(
         self,
         prompt: Prompt,
@@ -93,6 +104,10 @@ class ReplayHost:
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """Not to be called: a recording has no vocabulary."""
         raise UsageError("a replay has no vocabulary")
+
+    def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """Nothing for each: a recording has no vocabulary."""
+        return [b""] * len(ids)
 
     def close(self) -> None:
         """Nothing to free."""

@@ -1,42 +1,47 @@
-"""The files that hold a model's weights, and whether they can be read."""
+"""What every reader of weights needs: whether files can be read, and whether the numbers in them are sane."""
 
 from __future__ import annotations
 
-import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from localagent.errors import InvalidWeights
 
-_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+MOST_LAYERS: Final = 512
+MOST_EXPERTS: Final = 1024
 
 
-def weight_files(path: Path) -> list[Path]:
-    """The files that hold the tensors at `path`, in order: one GGUF file, all of a split set, or a folder's
-    safetensors files. Raises InvalidWeights when there are none, or a part of a set is missing.
-    """
-    if path.is_dir():
-        files = sorted(path.glob("*.safetensors"))
-        if not files:
-            raise InvalidWeights(f"{path}: no safetensors files in this folder")
-        return files
-    split = _SPLIT.fullmatch(path.name)
-    if split is None or int(split[3]) < 1:
-        return [path]
-    count = int(split[3])
-    parts = [path.with_name(f"{split[1]}-{number:05d}-of-{split[3]}.gguf") for number in range(1, count + 1)]
-    missing = next((part for part in parts if not part.is_file()), None)
-    if missing is not None:
-        raise InvalidWeights(f"{path}: one of {count} files, of which {missing.name} is missing")
-    return parts
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a number may be. `layers`: there may be an array of them, one for each layer."""
+
+    least: float
+    most: float
+    layers: bool = False
+    whole: bool = True
+
+    def admits(self, number: Any) -> bool:
+        """Whether it is in the range and of the kind. A bool is not a number here; NaN is in no range."""
+        kinds = (int,) if self.whole else (int, float)
+        return (
+            isinstance(number, kinds) and number is not True and number is not False and self._holds(number)
+        )
+
+    def _holds(self, number: float) -> bool:
+        return self.least <= number <= self.most
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} from {self.least:,} to {self.most:,}"
 
 
-def total_size(path: Path) -> int:
+def total_size(files: Sequence[Path]) -> int:
     """Bytes of all of them together. Raises InvalidWeights."""
-    files = weight_files(path)
-    with reading(path):
+    with reading(files[0]):
         return sum(file.stat().st_size for file in files)
 
 

@@ -45,7 +45,7 @@ def _messages(request: Request) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print a line for each kind and, if asked to, every wrong answer."""
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
 
     parser = argparse.ArgumentParser(description="Measure lfm2-nano on llama.cpp.")
     parser.add_argument("--weights", type=Path, default=GGUF)

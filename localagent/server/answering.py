@@ -165,7 +165,7 @@ class Endpoint:
         ):
             model = lease.model
             note["dialect"] = model.dialect.name
-            answer.load_seconds, answer.spell = lease.load_seconds, service.speller(model)
+            answer.load_seconds, answer.spell = lease.load_seconds, model.host.token_bytes
             if request.echo:
                 answer.prompts = await asyncio.to_thread(spelled, model, request.raw_prompts)
             if len(request.raw_prompts) > 1:

@@ -122,8 +122,7 @@ class Metrics:
             running.add_metric([served.name], served.queue.running)
             waiting.add_metric([served.name], served.queue.waiting)
             ready.add_metric([served.name], served.state == "ready")
-            host = getattr(served.model, "host", None)
-            size.add_metric([served.name], getattr(host, "cache_bytes", 0))
+            size.add_metric([served.name], served.model.host.cache_bytes if served.model is not None else 0)
         yield from (running, waiting, ready, size)
 
     def totals(self) -> dict[str, dict[str, float]]:

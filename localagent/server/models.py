@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from time import monotonic, time
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from localagent.errors import (
     EngineFailed,
@@ -25,6 +25,7 @@ from localagent.errors import (
 )
 from localagent.hosts.host import EngineHost
 from localagent.hosts.owner import OwnerClosed
+from localagent.hosts.protocol import Watched
 from localagent.parsers import Dialect
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.server.weights import Weights
@@ -48,8 +49,8 @@ class ServedModel(Protocol):
     dialect: Dialect
 
     @property
-    def host(self) -> Any:
-        """Where it runs; how much is known of that depends on where it is."""
+    def host(self) -> Watched:
+        """Where it runs; of a `Model`, more is known."""
 
     @property
     def lanes(self) -> int:
@@ -401,12 +402,12 @@ class OnlyRestartHelps(EngineFailed):
 
 def stalled(model: ServedModel) -> bool:
     """Whether its engine has not come back from one step for longer than any takes."""
-    return float(getattr(model.host, "busy_seconds", 0)) > _STALLED
+    return model.host.busy_seconds > _STALLED
 
 
 def alive(model: ServedModel) -> bool:
     """Whether the model's engine thread still runs; hosts without one always answer."""
-    return bool(getattr(model.host, "alive", True))
+    return model.host.alive
 
 
 def _dead(served: Served) -> EngineFailed:

@@ -24,7 +24,7 @@ def continuing(model: ServedModel, raw: Raw) -> ServedModel:
     if not isinstance(model, Model):  # replicas have it
         elsewhere: ServedModel = cast(Any, model).continuing(raw)
         return elsewhere
-    if not hasattr(model.host, "raw_prompt"):
+    if not model.host.takes_text:
         raise Unsupported(f"{model.name} takes conversations, and no text to continue")
     return Model(_Continuing(model.host, raw), TEXT, model.sampling, model.name, model.prices)
 
@@ -35,7 +35,7 @@ def check(model: ServedModel, raws: Sequence[Raw]) -> None:
 
     Raises what its turn would raise.
     """
-    if hasattr(model.host, "raw_prompt"):
+    if isinstance(model, Model) and model.host.takes_text:  # replicas check it themselves
         for raw in raws:
             model.host.check(model.host.raw_prompt(raw))
 
@@ -53,10 +53,7 @@ def _spelled(model: ServedModel, raw: Raw) -> str:
         return raw
     if isinstance(raw, Gap):
         return raw.before
-    if (detokenize := getattr(model.host, "detokenize", None)) is None:
-        raise Unsupported(f"{model.name} runs elsewhere, and the texts of its tokens are not known here")
-    data: bytes = detokenize(raw)
-    return data.decode("utf-8", "replace")
+    return model.host.detokenize(raw).decode("utf-8", "replace")
 
 
 class _Continuing:

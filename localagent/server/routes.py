@@ -13,6 +13,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from localagent.distribution import version
 from localagent.errors import LocalAgentError, UnknownModel, UsageError
+from localagent.hosts.backends import BACKENDS
+from localagent.hosts.mlx.backend import MLX
 from localagent.server.access import Head
 from localagent.server.bounds import SMALL, Gone, Receive, parse_json, read_body
 from localagent.server.exchange import BadRequest, Wire, dump, message_of
@@ -237,8 +239,8 @@ async def _for_ollama(served: Served) -> ollama_models.Described:
         found = Weights(
             host.architecture,
             host.context,
-            "gguf" if "llama" in getattr(host, "engine", "") else "mlx",
-            getattr(host, "template_source", None) or "",
+            _format(host.engine),
+            host.template_source or "",
             dialect,
         )
     elif (read := await served.weights()) is not None:
@@ -257,6 +259,11 @@ async def _for_ollama(served: Served) -> ollama_models.Described:
         tools=found.dialect.calls is not None,
         thinking=found.dialect.reasoning is not None,
     )
+
+
+def _format(engine: str) -> str:
+    """The format of the weights that an engine of this name and version loads."""
+    return next((row.format for row in BACKENDS.values() if engine.startswith(row.title)), MLX.format)
 
 
 async def _for_lm_studio(served: Served) -> dict[str, Any]:
@@ -289,11 +296,8 @@ def _state(served: Served) -> dict[str, Any]:
 
 
 async def _described(served: Served) -> dict[str, Any]:
-    if served.model is not None:
-        context = served.model.host.context
-    else:
-        weights = await served.weights()
-        context = None if weights is None else weights.context
+    known = await served.weights() if served.model is None else served.model.host
+    context = None if known is None else known.context
     created = datetime.fromtimestamp(served.created, UTC).isoformat(timespec="seconds")
     return {
         "id": served.name,

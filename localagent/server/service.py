@@ -107,11 +107,6 @@ class Service:
         if ending := self._running | self._asking:
             await asyncio.wait(ending, timeout=_LAST_WORDS)
 
-    def speller(self, model: ServedModel) -> Callable[[Sequence[int]], Sequence[bytes]] | None:
-        """What gives the bytes of tokens, without waiting for the engine."""
-        spell: Callable[[Sequence[int]], Sequence[bytes]] | None = getattr(model.host, "token_bytes", None)
-        return spell
-
     def mention(self, path: str, ignored: Sequence[str]) -> None:
         """Log each field that is ignored once."""
         for name in ignored:

@@ -47,10 +47,11 @@ class Tokenize(Completions):
         """As `TellingWire.tell`."""
         here, asked = _here(model), request.details
         ids = here.host.tokenize(asked["content"], asked["special"])
-        if asked["begin"] and (raw := getattr(here.host, "raw_prompt", None)) is not None:
-            ids = (*raw("").ids, *ids)  # an empty prompt has what the model wants at the beginning of each
+        if asked["begin"] and here.host.takes_text:
+            # An empty prompt has what the model wants at the beginning of each.
+            ids = (*here.host.raw_prompt("").ids, *ids)
         if asked["pieces"]:
-            return {"tokens": [{"id": each, "piece": _piece(_bytes(here, [each]))} for each in ids]}
+            return {"tokens": [{"id": each, "piece": _piece(here.host.detokenize([each]))} for each in ids]}
         return {"tokens": ids}
 
 
@@ -70,7 +71,7 @@ class Detokenize(Completions):
 
     def tell(self, model: ServedModel, request: TurnRequest, prompting: Mapping[str, Any]) -> dict[str, Any]:
         """As `TellingWire.tell`."""
-        return {"content": _bytes(_here(model), request.details["ids"]).decode("utf-8", "replace")}
+        return {"content": _here(model).host.detokenize(request.details["ids"]).decode("utf-8", "replace")}
 
 
 class ApplyTemplate(ChatCompletions):
@@ -87,13 +88,6 @@ def _here(model: ServedModel) -> Model:
     if not isinstance(model, Model):
         raise Unsupported(f"{model.name} runs in replicas, which give neither tokens nor prompts")
     return model
-
-
-def _bytes(model: Model, ids: list[int]) -> bytes:
-    if (detokenize := getattr(model.host, "detokenize", None)) is None:
-        raise Unsupported(f"{model.name} runs elsewhere, and the bytes of its tokens are not known here")
-    spelled: bytes = detokenize(ids)
-    return spelled
 
 
 def _piece(data: bytes) -> str | list[int]:

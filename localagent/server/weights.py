@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from localagent.detection import asked_dialect, declared_in, detect_dialect
-from localagent.hosts.gguf import read_header
+from localagent.hosts.backends import backend_for
 from localagent.hosts.host import choose_context
-from localagent.hosts.mlx.folder import read_folder
 from localagent.parsers import Dialect
 
 
@@ -20,7 +18,7 @@ class Weights:
     architecture: str
     context: int
     """The context window with which it would be loaded, in tokens."""
-    format: Literal["gguf", "mlx"]
+    format: str
     template: str
     dialect: Dialect
 
@@ -31,11 +29,12 @@ def read_weights(path: Path, dialect: str | Path | None, context: int | None) ->
     The vocabulary is not read. Where that alone tells the dialect, this may be another than the loaded model
     has. Raises InvalidWeights, UnknownDialect, UsageError.
     """
-    header = read_folder(path) if path.is_dir() else read_header(path)
+    backend = backend_for(path)
+    header = backend.read(path)
     return Weights(
         header.architecture,
         choose_context(context, header.context_length),
-        "mlx" if path.is_dir() else "gguf",
+        backend.format,
         header.chat_template or "",
         asked_dialect(dialect)
         or detect_dialect(frozenset(), header.architecture, header.chat_template, declared_in(path)),

@@ -8,15 +8,16 @@ without the network.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
-from localagent.catalog import HUB, Backend, HubSource, Licence, ModelSpec, preferred_backends
+from localagent.catalog import HUB, HubSource, Licence, ModelSpec
 from localagent.errors import ModelMissing, NotEnoughMemory, UnknownModel, UsageError
+from localagent.hosts.backends import BACKENDS, BackendName, preferred_backends
 from localagent.hosts.memory import available_memory, memory_checked
 from localagent.settings import MEMORY_CHECK, why_offline
 from localagent.store import hub, hub_cache, record
@@ -86,14 +87,13 @@ def installed(store: WeightStore) -> list[RepositorySpec]:
         return []
     for folder in folders:
         proof = record.read(folder)
-        if proof is None or folder.name not in ("llamacpp", "mlx"):
+        if proof is None or folder.name not in BACKENDS:
             continue
         try:
             source = HubSource.model_validate(proof.source)
         except ValidationError:
             continue
-        backend: Backend = "mlx" if folder.name == "mlx" else "llamacpp"
-        spec = _spec(source, backend, proof.size)
+        spec = _spec(source, folder.name, proof.size)
         if folder.parent.name == spec.folder:  # else somebody renamed it
             found.append(spec)
     return found
@@ -101,11 +101,11 @@ def installed(store: WeightStore) -> list[RepositorySpec]:
 
 def find_model(
     text: str,
-    backend: Backend | None = None,
+    backend: BackendName | None = None,
     *,
     offline: bool | None = None,
     store: WeightStore | None = None,
-) -> tuple[RepositorySpec, Backend]:
+) -> tuple[RepositorySpec, BackendName]:
     """The model that `hf:...` names, and its backend. Asks the repository where it is not here.
 
     Raises UnknownModel, UsageError for what the repository does not have, NotEnoughMemory where none of its
@@ -139,32 +139,33 @@ def _files_of(source: HubSource) -> dict[str, int]:
 
 
 def _choose(
-    name: RepositoryName, listing: hub.Listing, backend: Backend | None, *, limited: bool
-) -> tuple[RepositorySpec, Backend]:
+    name: RepositoryName, listing: hub.Listing, backend: BackendName | None, *, limited: bool
+) -> tuple[RepositorySpec, BackendName]:
     """The model to take of those in the repository. `limited`: to what fits into memory, unless named."""
     files, folders = _gguf_files(listing.files), _mlx_folders(listing.files)
+    weights: Mapping[str, Collection[str]] = {"gguf": files, "mlx": folders}
+    asked = preferred_backends() if backend is None else (backend,)
     source: HubSource | None = None
-    chosen: Backend = "llamacpp"
     if name.wanted is not None:
+        kind = "gguf"
         if file := _named_file(name, files):
             source = _source(name, file=file)
         elif name.wanted.strip("/") in folders:
-            source, chosen = _source(name, folder=name.wanted.strip("/")), "mlx"
+            source, kind = _source(name, folder=name.wanted.strip("/")), "mlx"
         else:
             raise UsageError(f"{name.repo} has no {quoted(name.wanted)}: it has {_told(files, folders)}")
     else:
-        kinds = {"llamacpp": bool(files), "mlx": bool(folders)}
-        there = (each for each in preferred_backends() if kinds[each])
-        chosen = backend if backend is not None else next(there, chosen)
-        if chosen == "llamacpp" and files:
+        kind = next((BACKENDS[row].format for row in asked if weights.get(BACKENDS[row].format)), "")
+        if kind == "gguf":
             source = _source(name, file=_fitting(name, files) if limited else _best(files)[0])
-        elif chosen == "mlx" and folders:
+        elif kind == "mlx":
             if "" not in folders and len(folders) > 1:
                 raise UsageError(f"{name.repo} has several models: add one of :{', :'.join(sorted(folders))}")
             source = _source(name, folder="" if "" in folders else next(iter(folders)))
-    if source is None or backend not in (None, chosen):
-        wants = {"llamacpp": "GGUF file", "mlx": "MLX folder (config.json and *.safetensors)", None: "model"}
-        raise UsageError(f"{name.repo} has no {wants[backend]}: it has {_told(files, folders)}")
+    chosen = next((row for row in asked if BACKENDS[row].format == kind), None)
+    if source is None or chosen is None:
+        wanted = "model" if backend is None else BACKENDS[backend].weights
+        raise UsageError(f"{name.repo} has no {wanted}: it has {_told(files, folders)}")
     size = files.get(source.file or "") or sum(
         size for path, size in listing.files.items() if hub.local_name(path, source) is not None
     )
@@ -177,7 +178,7 @@ def _source(name: RepositoryName, *, file: str | None = None, folder: str = "") 
     return HubSource(repo=name.repo, revision=name.revision, patterns=PATTERNS, subfolder=folder or None)
 
 
-def _spec(source: HubSource, backend: Backend, size: int, licence: str | None = None) -> RepositorySpec:
+def _spec(source: HubSource, backend: BackendName, size: int, licence: str | None = None) -> RepositorySpec:
     """`size`: bytes of the weights; 0 if not known."""
     page = f"https://huggingface.co/{source.repo}"
     wanted = source.subfolder

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from localagent.catalog import Backend, HubSource, ModelSpec, PathSource, WheelSource
+from localagent.catalog import HubSource, ModelSpec, PathSource, WheelSource
 from localagent.errors import DownloadFailed, HashMismatch, ModelMissing, UsageError
 from localagent.files.lock import take
 from localagent.files.paths import user_path
+from localagent.hosts.backends import BackendName
 from localagent.settings import why_offline
 from localagent.store import disk, hub, hub_cache, record, wheel
 from localagent.store.disk import Progress, silent
@@ -37,7 +38,7 @@ class WeightStore:
     def __init__(self, root: Path | None = None) -> None:
         self.root = (default_root() if root is None else root).absolute()
 
-    def path(self, spec: ModelSpec, backend: Backend) -> Path:
+    def path(self, spec: ModelSpec, backend: BackendName) -> Path:
         """Where the weights are or would be: a file, or the folder of a model of several files."""
         proof = self._record(spec, backend)
         if proof is not None and proof.at is not None:
@@ -52,14 +53,14 @@ class WeightStore:
             case HubSource():
                 return self._folder(spec, backend)
 
-    def find(self, spec: ModelSpec, backend: Backend) -> Path | None:
+    def find(self, spec: ModelSpec, backend: BackendName) -> Path | None:
         """The path of the weights if they are complete and unchanged, else None."""
         try:
             return self.require(spec, backend)
         except (ModelMissing, HashMismatch):
             return None
 
-    def require(self, spec: ModelSpec, backend: Backend) -> Path:
+    def require(self, spec: ModelSpec, backend: BackendName) -> Path:
         """The path of the weights. Raises ModelMissing, or HashMismatch if they changed since verified."""
         source, folder, path = (
             self._source(spec, backend),
@@ -80,7 +81,7 @@ class WeightStore:
     def pull(
         self,
         spec: ModelSpec,
-        backend: Backend,
+        backend: BackendName,
         progress: Progress | None = None,
         *,
         offline: bool | None = None,
@@ -121,7 +122,7 @@ class WeightStore:
             _drop_empty(work.parent)
         return self.path(spec, backend)
 
-    def verify(self, spec: ModelSpec, backend: Backend, progress: Progress | None = None) -> Path:
+    def verify(self, spec: ModelSpec, backend: BackendName, progress: Progress | None = None) -> Path:
         """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull.
 
         Weights where the catalogue says that they are, are checked as far as it has their hashes.
@@ -141,7 +142,7 @@ class WeightStore:
             raise HashMismatch(self._damaged(spec, backend, folder / name))
         return self.path(spec, backend)
 
-    def remove(self, spec: ModelSpec, backend: Backend) -> int:
+    def remove(self, spec: ModelSpec, backend: BackendName) -> int:
         """Delete the weights and any partial download, and return the bytes freed. The user's own files stay.
 
         Raises ModelMissing if there is nothing, UsageError if another process is pulling the model or the
@@ -159,34 +160,34 @@ class WeightStore:
             _drop_empty(work.parent)
         return freed
 
-    def holds(self, spec: ModelSpec, backend: Backend) -> bool:
+    def holds(self, spec: ModelSpec, backend: BackendName) -> bool:
         """Whether the store has anything of this model: complete, damaged or unfinished."""
         self._source(spec, backend)
         return self._folder(spec, backend).exists() or self._partial(spec, backend).exists()
 
-    def partial_size(self, spec: ModelSpec, backend: Backend) -> int:
+    def partial_size(self, spec: ModelSpec, backend: BackendName) -> int:
         """Bytes of an unfinished pull."""
         return disk.tree_size(self._partial(spec, backend))
 
-    def size(self, spec: ModelSpec, backend: Backend) -> int | None:
+    def size(self, spec: ModelSpec, backend: BackendName) -> int | None:
         """Bytes of the weights on disk, or else the catalogue's figure, or None."""
         proof = self._record(spec, backend)
         return proof.size if proof else self._source(spec, backend).size
 
-    def _source(self, spec: ModelSpec, backend: Backend) -> HubSource | WheelSource | PathSource:
+    def _source(self, spec: ModelSpec, backend: BackendName) -> HubSource | WheelSource | PathSource:
         source = spec.sources.get(backend)
         if source is None:
             has = " and ".join(spec.backends)
             raise UsageError(f"{spec.name} has no weights for the backend {backend}: it has {has}")
         return source
 
-    def _folder(self, spec: ModelSpec, backend: Backend) -> Path:
+    def _folder(self, spec: ModelSpec, backend: BackendName) -> Path:
         return self.root / spec.folder / backend
 
-    def _partial(self, spec: ModelSpec, backend: Backend) -> Path:
+    def _partial(self, spec: ModelSpec, backend: BackendName) -> Path:
         return self.root / ".partial" / spec.folder / backend
 
-    def _record(self, spec: ModelSpec, backend: Backend) -> record.Record | None:
+    def _record(self, spec: ModelSpec, backend: BackendName) -> record.Record | None:
         """The record, if it belongs to the source that the catalogue names now."""
         proof = record.read(self._folder(spec, backend))
         current = record.identity(self._source(spec, backend))
@@ -222,7 +223,7 @@ class WeightStore:
             if entry != stage:
                 shutil.rmtree(entry, ignore_errors=True)
 
-    def _adopt(self, spec: ModelSpec, backend: Backend, source: PathSource, progress: Progress) -> Path:
+    def _adopt(self, spec: ModelSpec, backend: BackendName, source: PathSource, progress: Progress) -> Path:
         """Verify the user's own weights where they are, and record that."""
         if source.sha256 is None or not source.path.is_file():
             raise ModelMissing(
@@ -241,7 +242,7 @@ class WeightStore:
         return source.path
 
     def _take_cached(
-        self, spec: ModelSpec, backend: Backend, source: HubSource, progress: Progress
+        self, spec: ModelSpec, backend: BackendName, source: HubSource, progress: Progress
     ) -> Path | None:
         """Verify the files in Hugging Face's cache where they are, and record that; None if it lacks some.
 
@@ -263,7 +264,7 @@ class WeightStore:
 
     @contextmanager
     def _alone(
-        self, spec: ModelSpec, backend: Backend, waiting: Callable[[], None] | None = None
+        self, spec: ModelSpec, backend: BackendName, waiting: Callable[[], None] | None = None
     ) -> Iterator[None]:
         """Hold the model's lock, so that no other process changes it; calls `waiting` once before waiting.
 
@@ -292,15 +293,15 @@ class WeightStore:
         with lock, disk.forbidden_is_usage_error(self.root):
             yield
 
-    def _pull_command(self, spec: ModelSpec, backend: Backend) -> str:
+    def _pull_command(self, spec: ModelSpec, backend: BackendName) -> str:
         option = f" --backend {backend}" if len(spec.sources) > 1 else ""
         return f"`localagent models pull {spec.name}{option}`"
 
-    def _missing(self, spec: ModelSpec, backend: Backend) -> str:
+    def _missing(self, spec: ModelSpec, backend: BackendName) -> str:
         command = self._pull_command(spec, backend)
         return f"no weights of {spec.name} ({backend}) in {self._folder(spec, backend)}: run {command}"
 
-    def _damaged(self, spec: ModelSpec, backend: Backend, file: Path) -> str:
+    def _damaged(self, spec: ModelSpec, backend: BackendName, file: Path) -> str:
         command = self._pull_command(spec, backend)
         return f"{file} is not the file verified for {spec.name} ({backend}): fetch it again with {command}"
 

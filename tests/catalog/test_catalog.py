@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from localagent import catalog as catalog_module
 from localagent.catalog import (
     Catalog,
     HubSource,
@@ -21,9 +20,10 @@ from localagent.catalog import (
     PathSource,
     WheelSource,
     load_catalog,
-    preferred_backends,
 )
 from localagent.errors import CatalogError, UnknownModel
+from localagent.hosts import backends
+from localagent.hosts.backends import preferred_backends
 from localagent.hosts.sampling import Sampling
 
 REPOSITORY = Path(__file__).parents[2]
@@ -253,7 +253,7 @@ def test_apple_silicon_prefers_mlx(
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(catalog_module, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setattr(backends, "find_spec", lambda name: name in installed or None)
     assert preferred_backends() == (("mlx", "llamacpp") if first == "mlx" else ("llamacpp", "mlx"))
     default = load_catalog().default
     assert default.name == {"mlx": "lfm2.5-1.2b-instruct", "llamacpp": "smollm2-135m"}[first]

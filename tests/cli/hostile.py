@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localagent.hosts.gguf import _Reader
+from localagent.hosts.llamacpp.gguf import _Reader
 from localagent.messages import (
     AssistantMessage,
     ImagePart,

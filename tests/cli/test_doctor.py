@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from localagent.cli.doctor import models
-from localagent.cli.doctor.engines import describe_llamacpp
+from localagent.cli.doctor.engines import describe_engine
 from localagent.cli.doctor.findings import Finding
 from localagent.cli.doctor.machine import LITTLE_DISK, folder_findings, machine_findings, setting_findings
 from localagent.cli.doctor.models import model_findings
 from localagent.engines.check import Report
 from localagent.hosts import host
+from localagent.hosts.llamacpp import backend as llamacpp
 from localagent.hosts.memory import Machine
 from tests.engines.fakes import CRASHES, MISCALCULATES, MISSING, impostor, llamacpp_build
 
@@ -206,9 +207,10 @@ def test_folders_are_told_with_what_they_take(monkeypatch, tmp_path):
     assert {each.status for each in found.values()} == {"ok"}
 
 
-def test_a_gpu_that_the_build_cannot_use():
+def test_a_gpu_that_the_build_cannot_use(monkeypatch):
+    monkeypatch.setattr(llamacpp, "gpu_option", lambda: "-DGGML_CUDA=on")
     works = Report("llamacpp", "works", FACTS, RAN)
-    found = describe_llamacpp(works, alone=False, gpu="-DGGML_CUDA=on")
+    found = describe_engine(works, alone=False)
     assert found.status == "problem"
     assert found.text == (
         "llama-cpp-python 0.3.36, ran lfm2-nano, also quantized to Q8_0 and Q4_0, no GPU offload (CPU: x), "
@@ -218,14 +220,13 @@ def test_a_gpu_that_the_build_cannot_use():
     assert "-DGGML_CUDA=on" in found.fix
     assert "--force-reinstall --no-cache-dir" in found.fix
     assert found.fix.count("CMAKE_ARGS=") == 1
-    able = describe_llamacpp(
-        Report("llamacpp", "works", {**FACTS, "gpu": True}, RAN), alone=False, gpu="-DGGML_CUDA=on"
-    )
+    able = describe_engine(Report("llamacpp", "works", {**FACTS, "gpu": True}, RAN), alone=False)
     assert (able.status, able.fix) == ("ok", None)
-    assert describe_llamacpp(works, alone=False, gpu=None).status == "ok"
+    monkeypatch.setattr(llamacpp, "gpu_option", lambda: None)
+    assert describe_engine(works, alone=False).status == "ok"
     missing = Report("llamacpp", "missing")
-    assert describe_llamacpp(missing, alone=False, gpu=None).status == "note"
-    assert describe_llamacpp(missing, alone=True, gpu=None).status == "problem"
+    assert describe_engine(missing, alone=False).status == "note"
+    assert describe_engine(missing, alone=True).status == "problem"
 
 
 def test_an_empty_home(localagent, tmp_path, no_mlx):

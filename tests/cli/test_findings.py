@@ -16,13 +16,15 @@ import typer
 
 from localagent.cli import doctor
 from localagent.cli.doctor import engines, machine, models
-from localagent.cli.doctor.engines import describe_llamacpp, describe_mlx
+from localagent.cli.doctor.engines import describe_engine
 from localagent.cli.doctor.findings import Finding
 from localagent.distribution import install_command
 from localagent.engines.check import Report, mending_command
 from localagent.errors import InvalidWeights, UsageError
+from localagent.hosts.llamacpp import backend as llamacpp
 from localagent.hosts.llamacpp.compiling import build_command, first_install_command
 from localagent.hosts.memory import Estimate, Machine
+from localagent.hosts.mlx import backend as mlx
 
 WORKS = Finding("engines", "MLX", "ok", "ran", data={"outcome": "works", "backend": "mlx"})
 BROKEN = Finding(
@@ -139,8 +141,9 @@ def facts(**more):
         ("untried", True, {}, ("note", "installed, but could not be tried: bang", None)),
     ],
 )  # fmt: skip
-def test_mlx_in_words(outcome, native, told, expected):
-    found = describe_mlx(Report("mlx", outcome, told, ("nano",), "bang"), native=native)
+def test_mlx_in_words(monkeypatch, outcome, native, told, expected):
+    monkeypatch.setattr(mlx, "_apple_silicon", lambda: native)
+    found = describe_engine(Report("mlx", outcome, told, ("nano",), "bang"), alone=True)
     assert (found.section, found.name) == ("engines", "MLX")
     assert (found.status, found.text, found.fix) == expected
     assert found.data == {"backend": "mlx", "outcome": outcome, "error": "bang", "ran": ["nano"], **told}
@@ -168,14 +171,15 @@ def test_mlx_in_words(outcome, native, told, expected):
         ("untried", True, None, {}, ("note", "installed, but could not be tried: bang", None)),
     ],
 )  # fmt: skip
-def test_llamacpp_in_words(outcome, alone, gpu, told, expected):
-    found = describe_llamacpp(Report("llamacpp", outcome, told, ("nano",), "bang"), alone=alone, gpu=gpu)
+def test_llamacpp_in_words(monkeypatch, outcome, alone, gpu, told, expected):
+    monkeypatch.setattr(llamacpp, "gpu_option", lambda: gpu)
+    found = describe_engine(Report("llamacpp", outcome, told, ("nano",), "bang"), alone=alone)
     assert (found.section, found.name) == ("engines", "llama.cpp")
     assert (found.status, found.text, found.fix) == expected
 
 
 def test_an_engine_without_faults_has_no_error():
-    assert describe_mlx(Report("mlx", "missing"), native=False).data["error"] is None
+    assert describe_engine(Report("mlx", "missing"), alone=True).data["error"] is None
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_engines_are_judged_by_the_machine(monkeypatch, works, system, processor
         return Report(backend, "works" if works else "missing", facts(gpu=False), ("nano",))
 
     monkeypatch.setattr(engines, "check_engine", check)
-    monkeypatch.setattr(engines, "Path", lambda _: Path("nothing-here"))
+    monkeypatch.setattr(llamacpp, "Path", lambda _: Path("nothing-here"))
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: processor)
     monkeypatch.setattr(shutil, "which", lambda name: program if name == "nvidia-smi" else None)
@@ -207,9 +211,9 @@ def test_engines_are_judged_by_the_machine(monkeypatch, works, system, processor
         for each in ("llamacpp", "mlx")
     ]
     assert sorted(asked) == [("llamacpp", 7), ("mlx", 7)]
-    assert found == [
-        describe_llamacpp(reports[0], alone=not works, gpu=gpu), describe_mlx(reports[1], native=native),
-    ]  # fmt: skip
+    assert found == [describe_engine(report, alone=not works) for report in reports]
+    assert llamacpp.gpu_option() == gpu
+    assert mlx._apple_silicon() is native
 
 
 @pytest.mark.parametrize(("cards", "gpu"), [(["0000:01:00.0"], "-DGGML_CUDA=on"), ([], None), (None, None)])
@@ -218,10 +222,10 @@ def test_a_card_is_found_by_its_driver(monkeypatch, tmp_path, cards, gpu):
         (tmp_path / "gpus").mkdir()
         for card in cards:
             (tmp_path / "gpus" / card).mkdir()
-    monkeypatch.setattr(engines, "Path", lambda _: tmp_path / "gpus")
+    monkeypatch.setattr(llamacpp, "Path", lambda _: tmp_path / "gpus")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert engines._gpu() == gpu
+    assert llamacpp.gpu_option() == gpu
 
 
 # The machine

@@ -17,7 +17,7 @@ from localagent.nano import GGUF
 ROOT = Path(__file__).parents[2]
 DIES = f"""
 import os, signal, sys
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 host = LlamaCppHost.load({str(GGUF)!r}, context=64, threads=1)
 os.kill(os.getpid(), getattr(signal, sys.argv[1]))
 """

@@ -17,6 +17,7 @@ from localagent.engines import check
 from localagent.engines.check import Report
 from localagent.engines.processor import Processor
 from localagent.errors import EngineBroken
+from localagent.hosts.llamacpp import compiling
 
 FACTS = {"version": "0.3.36", "uses": ["AVX2", "FMA"]}
 BEGUN = [{"doing": "importing llama_cpp"}, {"facts": FACTS}, {"doing": "running one"}]
@@ -186,9 +187,9 @@ def test_only_what_is_broken_is_refused(installed, monkeypatch, outcome):
 def test_a_checkout_mends_the_environment_that_its_makefile_made(monkeypatch, tmp_path):
     checkout, environment = tmp_path / "the checkout", tmp_path / "the checkout" / ".venv"
     environment.mkdir(parents=True)
-    monkeypatch.setattr(check, "_ROOT", checkout)
+    monkeypatch.setattr(compiling, "_ROOT", checkout)
     monkeypatch.setattr(sys, "prefix", str(environment))
-    monkeypatch.setattr(check, "build_command", lambda: "by pip")
+    monkeypatch.setattr(compiling, "build_command", lambda: "by pip")
     monkeypatch.chdir(tmp_path)
     assert check.mending_command("llamacpp") == "by pip"
     (environment / ".pip").touch()

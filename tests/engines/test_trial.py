@@ -5,6 +5,7 @@ And what a trial tells on the way, however it ends.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ pytest.importorskip("llama_cpp")
 from localagent.engines import trial
 from localagent.engines.trial import GREETING, WEATHER, ask
 from localagent.errors import EngineMissing
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.backend import Trial
+from localagent.hosts.backends import BACKENDS
+from localagent.hosts.llamacpp.backend import LLAMACPP
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.llamacpp.library import quantize
 from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF
@@ -76,13 +80,15 @@ def test_wrong_tokens_end_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
         assert target.name == f"second{source.suffix}"
         return Path(kind)
 
-    def engine(_: object) -> trial.Trials:
-        return lambda path: path, [("second", quantize, GREETING), ("third", quantize, GREETING)]  # type: ignore[return-value]
+    def engine() -> Trial:
+        return Trial({"version": "1"}, lambda path: path, quantize, ("second", "third"), slow=True)  # type: ignore[arg-type, return-value]
 
-    monkeypatch.setattr(trial, "_ENGINES", {"llamacpp": engine})
+    monkeypatch.setitem(BACKENDS, "llamacpp", dataclasses.replace(LLAMACPP, trial=engine))
     monkeypatch.setattr(trial, "ask", lambda path, _: answers.get(str(path), WEATHER.wanted))
     trial.try_engine("llamacpp", lambda what, value: told.append((what, value)))
     assert told == [
+        ("doing", "importing llama_cpp"),
+        ("facts", {"version": "1"}),
         ("doing", "running lfm2-nano"),
         ("ran", "lfm2-nano"),
         ("doing", "running lfm2-nano quantized to second"),

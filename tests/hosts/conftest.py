@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from localagent.hosts.hyperparameters import ENDS, RANGES
+from localagent.hosts.llamacpp.hyperparameters import ENDS, RANGES
 
 U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = 4, 5, 6, 7, 8, 9, 10, 11, 12
 LETTERS = {

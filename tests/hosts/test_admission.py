@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localagent.errors import CannotBatch, ContextOverflow, NotEnoughMemory, UsageError
-from localagent.hosts.header import Array, Header, Tensor
 from localagent.hosts.host import Reuse
-from localagent.hosts.memory import Estimate, Lanes, admit, default_lanes, estimate_gguf, require_memory
+from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.memory import estimate_gguf
+from localagent.hosts.memory import Estimate, Lanes, admit, default_lanes, require_memory
 from localagent.hosts.memory.estimate import whole
 from localagent.hosts.prefix import SnapshotFolder
 from localagent.hosts.protocol import Prompt
@@ -318,7 +319,7 @@ def test_a_snapshot_fits_the_same_number_of_lanes(
     tmp_path: Path, before: int, after: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A state says how many lanes there were: with another number it is not looked at."""
-    from localagent.hosts.llamacpp import LlamaCppHost
+    from localagent.hosts.llamacpp.host import LlamaCppHost
     from localagent.nano import GGUF
 
     def answers(

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
+from localagent.hosts.backends import BACKENDS
 from localagent.hosts.channel import AHEAD
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.prefix import SnapshotFolder
@@ -36,13 +37,8 @@ QUESTION = {"role": "user", "content": "Set a timer for 12 minutes."}
 
 
 def load(engine: str, nano: dict[str, Path], **options: Any) -> EngineHost:
-    if engine == "mlx":
-        from localagent.hosts.mlx.host import MlxHost
-
-        return MlxHost.load(nano[engine], **options)
-    from localagent.hosts.llamacpp import LlamaCppHost
-
-    return LlamaCppHost.load(nano[engine], threads=1, **options)
+    threads = 1 if engine == "llamacpp" else None
+    return BACKENDS[engine].host().load(nano[engine], threads=threads, **options)
 
 
 @pytest.fixture(scope="module")

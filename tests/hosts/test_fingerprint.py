@@ -12,12 +12,19 @@ from time import process_time
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.fingerprint import SAMPLE_BYTES, fingerprint
-from localagent.hosts.safetensors import read_tensors
-from localagent.hosts.weights import weight_files
+from localagent.hosts import fingerprint as module
+from localagent.hosts.fingerprint import SAMPLE_BYTES
+from localagent.hosts.llamacpp.gguf import header_size, weight_files
+from localagent.hosts.mlx.folder import fingerprint_folder
+from localagent.hosts.mlx.safetensors import read_tensors
 from tests.hosts.test_gguf import ARCHITECTURE, TENSOR, integer, small, string
 
 MIB = 1 << 20
+
+
+def fingerprint(path: Path) -> str:
+    """As the host of such weights asks for it."""
+    return fingerprint_folder(path) if path.is_dir() else module.fingerprint(weight_files(path), header_size)
 
 
 def tokens(*words: bytes) -> bytes:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.gguf import _BLOCKS, read_header
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.gguf import _BLOCKS, read_header
+from localagent.hosts.llamacpp.host import LlamaCppHost
 
 HEAD = 4096
 

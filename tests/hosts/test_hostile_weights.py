@@ -18,8 +18,14 @@ from typing import TypeVar
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.gguf import read_header
-from localagent.hosts.hyperparameters import LONGEST_TOKEN, MOST_EXPERTS, MOST_LAYERS, POSITIVE, RANGES
+from localagent.hosts.llamacpp.gguf import read_header
+from localagent.hosts.llamacpp.hyperparameters import (
+    LONGEST_TOKEN,
+    MOST_EXPERTS,
+    MOST_LAYERS,
+    POSITIVE,
+    RANGES,
+)
 from localagent.hosts.mlx.folder import RANGES as MLX_RANGES
 from localagent.hosts.mlx.folder import fault as mlx_fault
 from localagent.hosts.mlx.folder import read_folder

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from localagent.hosts.header import Array, Header, Tensor
-from localagent.hosts.hyperparameters import ENDS, RANGES, Range, fault
+from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.hyperparameters import ENDS, RANGES, Range, fault
 
 INT, FLOAT, TEXT = 5, 6, 8
 NAN, INF = float("nan"), float("inf")

@@ -27,8 +27,8 @@ import pytest
 from localagent.agent import Agent, RunDone
 from localagent.errors import EngineFailed
 from localagent.hosts.generation import Cuts, Generation
-from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane
 from localagent.hosts.prefix.matching import common
 from localagent.hosts.protocol import Token

@@ -20,11 +20,10 @@ from pydantic import ValidationError
 
 from localagent.catalog import SamplingDefaults
 from localagent.errors import ContextOverflow, EngineFailed, EngineMissing, TemplateFailed, UsageError
-from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp import host as host_module
 from localagent.hosts.llamacpp import library as engine_library
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
-from localagent.hosts.llamacpp.host import most_threads
+from localagent.hosts.llamacpp.host import LlamaCppHost, most_threads
 from localagent.hosts.llamacpp.library import library
 from localagent.hosts.llamacpp.sampling import Sampler
 from localagent.hosts.owner import OwnerThread, _Call
@@ -542,7 +541,7 @@ def test_importing_the_host_does_not_import_the_engine() -> None:
 @pytest.mark.parametrize("ending", ["", "generation = host.generate(prompt, Sampling()); next(generation)"])
 def test_the_interpreter_exits_cleanly_and_quietly(gguf: Path, ending: str) -> None:
     program = (
-        "from localagent.hosts.llamacpp import LlamaCppHost\n"
+        "from localagent.hosts.llamacpp.host import LlamaCppHost\n"
         "from localagent.hosts.sampling import Sampling\n"
         "from localagent.prompt import Prompt\n"
         f"host = LlamaCppHost.load({str(gguf)!r}, context=512)\n"

@@ -19,7 +19,7 @@ from localagent.hosts import counting
 from localagent.hosts.counting import CUT, PIECE, count_at_least, tokenize_within
 from localagent.hosts.engine import Vocabulary
 from localagent.hosts.host import EngineHost
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.messages import UserMessage
 from localagent.model import Model, load
 from localagent.prompt import Segment, TooManyTokens

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from localagent.errors import EngineFailed
-from localagent.hosts.gguf import read_header
 from localagent.hosts.host import Reuse
-from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
-from localagent.hosts.llamacpp.host import _batch_exact
+from localagent.hosts.llamacpp.gguf import read_header
+from localagent.hosts.llamacpp.host import LlamaCppHost, _batch_exact
 from localagent.hosts.llamacpp.lanes import Context
+from localagent.hosts.llamacpp.prefill import Prefill
 from localagent.hosts.lookup import PromptLookup
-from localagent.hosts.prefill import Prefill
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
 from localagent.nano.measure import _messages

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.gguf import read_header
-from localagent.hosts.header import Array, Header
+from localagent.hosts.llamacpp.gguf import read_header
+from localagent.hosts.llamacpp.header import Array, Header
+from localagent.hosts.llamacpp.memory import estimate_gguf
+from localagent.hosts.llamacpp.prefill import Prefill
 from localagent.hosts.memory import (
     Machine,
     available_memory,
-    estimate_gguf,
-    estimate_mlx,
     read_machine,
 )
 from localagent.hosts.memory import machine as machine_module
-from localagent.hosts.prefill import Prefill
+from localagent.hosts.mlx.memory import estimate_mlx
 from localagent.nano import GGUF
 
 GB = 10**9

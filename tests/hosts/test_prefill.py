@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from localagent.hosts.gguf import read_header
-from localagent.hosts.header import Array, Header, Tensor
-from localagent.hosts.prefill import ALONE, LEAST, LEAST_FLASH, MOST, Prefill, choose_prefill
+from localagent.hosts.llamacpp.gguf import read_header
+from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.prefill import ALONE, LEAST, LEAST_FLASH, MOST, Prefill, choose_prefill
 from localagent.nano import GGUF
 
 

@@ -9,10 +9,11 @@ import struct
 import pytest
 
 from localagent.errors import InvalidWeights
-from localagent.hosts import safetensors as module
+from localagent.hosts.llamacpp.gguf import weight_files
+from localagent.hosts.mlx import safetensors as module
+from localagent.hosts.mlx.safetensors import data_begin, read_tensors
 from localagent.hosts.protocol import Finish
-from localagent.hosts.safetensors import data_begin, read_tensors
-from localagent.hosts.weights import regular_size, total_size, weight_files
+from localagent.hosts.weights import regular_size, total_size
 
 
 def refused(function, *arguments) -> str:
@@ -32,13 +33,13 @@ def test_all_parts_of_a_split_set_in_order(tmp_path):
         part.write_bytes(bytes(size))
     for part in parts:
         assert weight_files(part) == parts
-        assert total_size(part) == 33
+        assert total_size(weight_files(part)) == 33
     parts[2].unlink()
     assert (
         refused(weight_files, parts[0]) == f"{parts[0]}: one of 3 files, of which {parts[2].name} is missing"
     )
     parts[2].mkdir()
-    assert parts[2].name in refused(total_size, parts[0])
+    assert parts[2].name in refused(weight_files, parts[0])
 
 
 @pytest.mark.parametrize(
@@ -48,17 +49,17 @@ def test_all_parts_of_a_split_set_in_order(tmp_path):
 def test_a_file_by_itself(tmp_path, name):
     (tmp_path / name).write_bytes(b"abc")
     assert weight_files(tmp_path / name) == [tmp_path / name]
-    assert total_size(tmp_path / name) == 3
+    assert total_size([tmp_path / name]) == 3
 
 
 def test_a_folder_has_its_safetensors_and_nothing_else(tmp_path):
     for name, size in (("b.safetensors", 1), ("a.safetensors", 2), ("config.json", 4)):
         (tmp_path / name).write_bytes(bytes(size))
-    assert [file.name for file in weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
-    assert total_size(tmp_path) == 3
+    assert [file.name for file in module.weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
+    assert total_size(module.weight_files(tmp_path)) == 3
     (tmp_path / "none").mkdir()
     assert (
-        refused(weight_files, tmp_path / "none")
+        refused(module.weight_files, tmp_path / "none")
         == f"{tmp_path / 'none'}: no safetensors files in this folder"
     )
 

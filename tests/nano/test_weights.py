@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("llama_cpp")
 
 from benchmarks.training.tokenizer import SPECIAL
-from localagent.hosts.llamacpp import LlamaCppHost
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX, measure
 from localagent.nano.measure import answer, wrong

@@ -69,7 +69,9 @@ def test_the_times_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> tuple[ModelPool, Metrics]:
     """Two models, of which one is loaded, and what was counted of some requests."""
     pool = ModelPool({"m": lambda: None, "n": lambda: None})  # type: ignore[arg-type, return-value]
-    pool.served["m"].model = SimpleNamespace(host=SimpleNamespace(cache_bytes=77, context=4096), lanes=4)  # type: ignore[assignment]
+    pool.served["m"].model = SimpleNamespace(
+        host=SimpleNamespace(cache_bytes=77, context=4096, alive=True, busy_seconds=0.0), lanes=4
+    )  # type: ignore[assignment]
     pool.served["m"].queue.running = 2
     pool.served["n"].error = EngineFailed("it broke\n" + "x" * 400)
     metrics = Metrics(pool)

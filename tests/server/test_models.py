@@ -20,6 +20,7 @@ from localagent.errors import (
     UsageError,
 )
 from localagent.hosts.owner import OwnerClosed
+from localagent.hosts.replay import ReplayHost
 from localagent.server.models import ModelPool, Served
 from localagent.server.queue import FairQueue, Overloaded
 from localagent.server.weights import Weights
@@ -165,7 +166,7 @@ def test_the_state_of_a_model(fields: dict[str, Any], state: str) -> None:
 
 def test_a_host_without_a_thread_always_answers() -> None:
     model = fake()
-    model.host = object()  # type: ignore[assignment]
+    model.host = ReplayHost([[]])  # type: ignore[assignment]
     assert served(model=model).state == "ready"
 
 

@@ -7,7 +7,6 @@ import io
 import logging
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,13 +40,6 @@ def test_each_field_that_is_ignored_is_logged_once(caplog: pytest.LogCaptureFixt
         ]
         made.mention("/v1/x", [f"field{number}" for number in range(2000)])
     assert len(caplog.messages) == 1000, "names that clients make up do not fill memory"
-
-
-def test_the_bytes_of_tokens_are_known_where_the_host_knows_them() -> None:
-    knows = SimpleNamespace(host=SimpleNamespace(token_bytes=lambda ids: [b"a" for _ in ids]))
-    spell = service().speller(knows)  # type: ignore[arg-type]
-    assert spell is not None and spell([1, 2]) == [b"a", b"a"]
-    assert service().speller(SimpleNamespace(host=object())) is None  # type: ignore[arg-type]
 
 
 # -- the end -----------------------------------------------------------------------------------------------

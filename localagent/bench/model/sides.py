@@ -210,7 +210,7 @@ def quantized(model: str, backend: str | None) -> bool | None:
         if path is not None and path.is_dir():
             return "quantization" in json.loads((path / "config.json").read_text(encoding="utf-8"))
         if path is not None:
-            from localagent.hosts.gguf import read_header
+            from localagent.hosts.llamacpp.gguf import read_header
 
             return read_header(path).quantized
     return None

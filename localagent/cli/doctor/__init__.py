@@ -64,10 +64,10 @@ def collect(timeout: float) -> list[Finding]:
 
 def any_engine(findings: Sequence[Finding]) -> bool:
     """Whether an engine works that models can be loaded on."""
-    from localagent.catalog import HOSTED
+    from localagent.hosts.backends import BACKENDS
 
     return any(
-        each.section == "engines" and each.data["outcome"] == "works" and each.data["backend"] in HOSTED
+        each.section == "engines" and each.data["outcome"] == "works" and each.data["backend"] in BACKENDS
         for each in findings
     )
 

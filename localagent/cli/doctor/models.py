@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,8 @@ from localagent.cli.doctor.findings import Finding
 from localagent.wording import size_text
 
 if TYPE_CHECKING:
-    from localagent.catalog import Backend, ModelSpec
+    from localagent.catalog import ModelSpec
+    from localagent.hosts.backends import BackendName
     from localagent.hosts.memory import Estimate, Machine
     from localagent.store import WeightStore
 
@@ -47,7 +47,7 @@ def model_findings(machine: Machine) -> Iterator[Finding]:
             yield _default(catalog.default, store, machine)
 
 
-def _model(spec: ModelSpec, backend: Backend, store: WeightStore, machine: Machine) -> Finding:
+def _model(spec: ModelSpec, backend: BackendName, store: WeightStore, machine: Machine) -> Finding:
     from localagent.errors import HashMismatch, LocalAgentError
 
     name = f"{spec.name} ({backend})"
@@ -75,26 +75,18 @@ def estimate_weights(path: Path, trained: int) -> Estimate:
 
     `trained`: the context in tokens that the model was trained with. Raises InvalidWeights.
     """
-    from localagent.errors import InvalidWeights
-    from localagent.hosts.gguf import read_header
-    from localagent.hosts.memory import estimate_gguf, estimate_mlx
+    from localagent.hosts.backends import backend_for
 
-    context = min(trained, DEFAULT_CONTEXT)
-    if not path.is_dir():
-        return estimate_gguf(path, read_header(path), context)
-    try:
-        config = json.loads((path / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidWeights(f"{path}/config.json cannot be read: {error}") from error
-    return estimate_mlx(path, config if isinstance(config, dict) else {}, context)
+    return backend_for(path).estimate(path, min(trained, DEFAULT_CONTEXT))
 
 
 def _fit(
     name: str, text: str, estimate: Estimate, backend: str, machine: Machine, data: dict[str, object]
 ) -> Finding:
+    from localagent.hosts.backends import BACKENDS
     from localagent.hosts.memory import available_memory, default_lanes
 
-    available = available_memory(gpu=backend == "mlx", machine=machine)
+    available = available_memory(gpu=BACKENDS[backend].gpu, machine=machine)
     fits = estimate.largest_context(available)
     context = min(fits or 0, estimate.context)
     data |= {"context": estimate.context, "memory": estimate.total, "fitting_context": context}

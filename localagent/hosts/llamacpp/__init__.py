@@ -1,5 +1,1 @@
-"""The llama.cpp host. Importing it does not import the engine; loading a model does."""
-
-from localagent.hosts.llamacpp.host import LlamaCppHost
-
-__all__ = ["LlamaCppHost"]
+"""The llama.cpp host: everything of it, from the header of a GGUF file to its row in the table of engines."""

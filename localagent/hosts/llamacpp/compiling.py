@@ -30,6 +30,7 @@ PARTS_LEFT_OUT: Final = (
     "-DLLAMA_BUILD_SERVER=OFF",
 )
 """No vision, no tools, no server: a third less to compile, and nothing here uses them."""
+_ROOT: Final = Path(__file__).parents[3]
 AMX_OFF: Final = ("-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16")
 
 # Does what ggml does with AMX. The stack is dirtied first, so that dropped stores always show; without AMX
@@ -103,6 +104,18 @@ def first_install_command() -> str:
     """The shell command that installs localagent's llama.cpp into this environment."""
     # pip would take what it compiled before from its cache, whatever the flags.
     return f"{_assignment()}{install_command('llamacpp', options=['--no-cache-dir'])}"
+
+
+def mending_command() -> str:
+    """The shell command that reinstalls llama.cpp correctly for this machine."""
+    checkout, environment = _ROOT, Path(sys.prefix)
+    if not (checkout / "Makefile").is_file() or not (environment / ".pip").is_file():
+        return build_command()
+    # The Makefile made this environment, and its target replaces the build.
+    command = ["make", *(() if Path.cwd() == checkout else ("-C", str(checkout))), "setup", "ENGINE=llamacpp"]
+    if environment != checkout / ".venv":
+        command.append(f"VENV={environment}")
+    return shlex.join(command)
 
 
 def _assignment(*wanted: str) -> str:

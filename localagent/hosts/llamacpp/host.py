@@ -14,14 +14,15 @@ from typing import Final, Self
 
 from localagent.errors import UsageError
 from localagent.hosts.fingerprint import fingerprint
-from localagent.hosts.gguf import read_header
-from localagent.hosts.header import Header
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
+from localagent.hosts.llamacpp.gguf import header_size, read_header, weight_files
+from localagent.hosts.llamacpp.header import Header
 from localagent.hosts.llamacpp.library import cuts_measured, library, version
-from localagent.hosts.memory import admit, available_memory, check_lanes, estimate_gguf
+from localagent.hosts.llamacpp.memory import estimate_gguf
+from localagent.hosts.llamacpp.prefill import Prefill, choose_prefill
+from localagent.hosts.memory import admit, available_memory, check_lanes
 from localagent.hosts.owner import OwnerThread
-from localagent.hosts.prefill import Prefill, choose_prefill
 
 ONE_THREAD: Final = 4_000_000
 """Up to so many parameters, one thread computes a token in about a millisecond. Several would share it in
@@ -92,7 +93,7 @@ class LlamaCppHost(EngineHost):
             architecture=header.architecture,
             chat_template=header.chat_template,
             engine=f"llama.cpp (llama-cpp-python {version()})",
-            fingerprint=lambda: fingerprint(file),
+            fingerprint=lambda: fingerprint(weight_files(file), header_size),
             # llama.cpp counts the lanes in every state, and refuses one with another number.
             settings=f"{prefill}, gpu layers {gpu_layers}, f16 KV cache, {admitted.count} lanes"
             + ("" if admitted.capacity == admitted.count * context else " in one pool"),

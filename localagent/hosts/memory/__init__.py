@@ -12,9 +12,7 @@ from localagent.hosts.memory.admission import (
     require_memory,
 )
 from localagent.hosts.memory.estimate import Estimate
-from localagent.hosts.memory.gguf import estimate_gguf
 from localagent.hosts.memory.machine import Machine, available_memory, read_machine
-from localagent.hosts.memory.mlx import estimate_mlx
 
 __all__ = [
     "Estimate",
@@ -24,8 +22,6 @@ __all__ = [
     "available_memory",
     "check_lanes",
     "default_lanes",
-    "estimate_gguf",
-    "estimate_mlx",
     "memory_checked",
     "read_machine",
     "require_memory",

@@ -1,6 +1,6 @@
 """The memory that a loaded model takes, depending on the context and on how many lanes there are.
 
-This is the arithmetic; the numbers come from `gguf` and `mlx`, which follow what each engine allocates.
+This is the arithmetic; the numbers come from each engine's `memory`, which follows what it allocates.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ from typing import Any
 from localagent.errors import EngineFailed, InvalidWeights
 from localagent.hosts.engine import Cancelled, Vocabulary
 from localagent.hosts.host import choose_context
-from localagent.hosts.memory import Lanes, admit, estimate_mlx
+from localagent.hosts.memory import Lanes, admit
 from localagent.hosts.mlx.batch import advance
 from localagent.hosts.mlx.folder import read_folder
 from localagent.hosts.mlx.lanes import Context, MlxLane
 from localagent.hosts.mlx.library import Library, first_line, library, synchronize
+from localagent.hosts.mlx.memory import estimate_mlx
 from localagent.hosts.tokenizer import FileVocabulary
 from localagent.hosts.tokenizer_files import TokenizerFiles
 

@@ -14,10 +14,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.hyperparameters import MOST_EXPERTS, MOST_LAYERS, Range
-from localagent.hosts.safetensors import read_tensors
+from localagent.hosts.fingerprint import fingerprint
+from localagent.hosts.mlx.safetensors import data_begin, read_tensors, weight_files
 from localagent.hosts.tokenizer_files import TokenizerFiles, read_json, read_optional, read_tokenizer_files
+from localagent.hosts.weights import MOST_EXPERTS, MOST_LAYERS, Range
 
+SIDE_FILES: Final = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+"""Files that change what a model computes or how text becomes tokens, if they are there."""
 _MODEL_TYPE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
@@ -62,6 +72,11 @@ def read_folder(path: Path) -> TokenizerFiles:
         raise InvalidWeights(f"{path / 'config.json'}: {wrong}")
     read_optional(path / "hf_quant_config.json")  # mlx-lm reads it
     return read_tokenizer_files(path)
+
+
+def fingerprint_folder(path: Path) -> str:
+    """The identity of the weights, and of what is beside them. Raises InvalidWeights."""
+    return fingerprint(weight_files(path), data_begin, [path / name for name in SIDE_FILES])
 
 
 def _check_config(file: Path, config: Mapping[str, Any]) -> None:

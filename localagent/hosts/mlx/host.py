@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Self
 
 from localagent.errors import UsageError
-from localagent.hosts.fingerprint import fingerprint
 from localagent.hosts.host import EngineHost, Identity, Reuse, choose_context
-from localagent.hosts.memory import Lanes, admit, available_memory, check_lanes, estimate_mlx
+from localagent.hosts.memory import Lanes, admit, available_memory, check_lanes
 from localagent.hosts.mlx.engine import MlxEngine
-from localagent.hosts.mlx.folder import read_folder
+from localagent.hosts.mlx.folder import fingerprint_folder, read_folder
 from localagent.hosts.mlx.library import end_thread, library
+from localagent.hosts.mlx.memory import estimate_mlx
 from localagent.hosts.owner import OwnerThread
 
 
@@ -28,6 +28,7 @@ class MlxHost(EngineHost):
         path: str | os.PathLike[str],
         *,
         context: int | None = None,
+        threads: int | None = None,
         chunk: int = 256,
         lanes: int | None = None,
         reuse: Reuse | None = None,
@@ -42,6 +43,8 @@ class MlxHost(EngineHost):
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, CannotBatch, UsageError, EngineFailed.
         """
         check_lanes(lanes)
+        if threads is not None:
+            raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
             raise UsageError("chunk must be 1 or more")
@@ -59,7 +62,7 @@ class MlxHost(EngineHost):
             architecture=folder.architecture,
             chat_template=folder.chat_template,
             engine=f"MLX ({engine.version})",
-            fingerprint=lambda: fingerprint(folder.path),
+            fingerprint=lambda: fingerprint_folder(folder.path),
             settings=f"chunk {chunk}",
         )
         owner = OwnerThread(f"mlx-{name}")

@@ -22,6 +22,7 @@ from localagent.hosts.protocol import (
     CancelFlag,
     Constraint,
     Form,
+    NoEngine,
     PassedOn,
 )
 from localagent.hosts.sampling import Sampling
@@ -35,7 +36,7 @@ from localagent.remote.tokens.vocabulary import ModelFiles, Spelling
 _NO_CUTS = Cuts(None, None)
 
 
-class TokenHost:
+class TokenHost(NoEngine):
     """A model on a server of tokens. Make it with `remote.opening.open_host`."""
 
     def __init__(
@@ -73,6 +74,7 @@ class TokenHost:
 
     elsewhere = True
     """A server draws: it is told what to hold, if it `takes` that."""
+    engine = ""
 
     @property
     def vocabulary(self) -> None:

@@ -105,7 +105,7 @@ def _size(files: TokenizerFiles) -> int:
 
 
 def _of_gguf(path: Path) -> ModelFiles:
-    from localagent.hosts.gguf import read_header
+    from localagent.hosts.llamacpp.gguf import read_header
     from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
     header = read_header(path)

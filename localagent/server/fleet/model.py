@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from localagent.errors import EngineFailed, LocalAgentError
-from localagent.hosts.protocol import Prefilled, Queued
+from localagent.hosts.protocol import NoEngine, Prefilled, Queued
 from localagent.messages import Message
 from localagent.parsers import Dialect
 from localagent.prompt import RequestWarning
@@ -60,7 +60,7 @@ Item = TurnEvent | Failed | Spelled
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(NoEngine):
     """What is known of a model that replicas have loaded. `lanes`: answers at once, of all replicas that
     there may be together.
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from localagent.catalog import Backend
+from localagent.hosts.backends import BackendName
 from localagent.hosts.memory.admission import DEFAULT_LANES
 
 ROOM = 3
@@ -50,7 +50,7 @@ class Plan(BaseModel):
     grace: Seconds = 60
     """In which a replica that is to go may finish its answers."""
 
-    backend: Backend | None = None
+    backend: BackendName | None = None
     dialect: str | None = None
     context: Count | None = None
     threads: Count | None = None

@@ -63,8 +63,8 @@ class Replica:
                     "context": host.context,
                     "lanes": held.model.lanes,
                     "architecture": host.architecture,
-                    "engine": getattr(host, "engine", ""),
-                    "template_source": getattr(host, "template_source", None),
+                    "engine": host.engine,
+                    "template_source": host.template_source,
                     "dialect": held.model.dialect,
                 }
         except LocalAgentError as error:
@@ -197,5 +197,4 @@ async def grouped(items: AsyncGenerator[Item, None], every: float) -> AsyncGener
 def _spelled(model: ServedModel, scored: Scored) -> Spelled:
     """The bytes of all tokens that the log-probabilities name."""
     ids = sorted({scored.id, *(token for token, _ in scored.logprobs.top)})
-    spell = getattr(model.host, "token_bytes", None)
-    return Spelled(dict(zip(ids, spell(ids), strict=True)) if spell is not None else {})
+    return Spelled(dict(zip(ids, model.host.token_bytes(ids), strict=True)))

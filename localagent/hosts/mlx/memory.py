@@ -5,15 +5,17 @@ The keys of `config.json` are those that mlx-lm reads. No engine is loaded, nor 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from localagent.errors import InvalidWeights
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
-from localagent.hosts.safetensors import read_tensors
-from localagent.hosts.weights import total_size, weight_files
+from localagent.hosts.mlx.safetensors import read_tensors, weight_files
+from localagent.hosts.weights import total_size
 
 F32: Final = 4
 _BYTES: Final = {"BF16": 2, "F16": 2, "F32": 4}
@@ -37,7 +39,8 @@ def estimate_mlx(
     """
     text = config.get("text_config")
     config = {**config, **text} if isinstance(text, Mapping) else config
-    weights, width = total_size(folder), _float_bytes(weight_files(folder)[0])
+    files = weight_files(folder)
+    width = _float_bytes(files[0])
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
     size = _number(config, "head_dim", "v_head_dim") or (hidden // heads if heads else 0)
     kv_heads = _number(config, "num_key_value_heads") or heads
@@ -51,7 +54,7 @@ def estimate_mlx(
     return Estimate(
         context=context,
         longest=_number(config, "max_position_embeddings") or context,
-        weights=weights,
+        weights=total_size(files),
         state=kinds["sliding"] * window * per_layer
         + kinds["conv"] * max(_number(config, "conv_L_cache") - 1, 0) * hidden * width
         + kinds["linear"] * _linear_state(config, width),
@@ -61,6 +64,15 @@ def estimate_mlx(
         activations=logits + chunk * width * (2 * _feed_forward(config) + 7 * hidden),
         activations_per_token=0 if fused else chunk * heads * width,
     )
+
+
+def estimate_folder(folder: Path, context: int) -> Estimate:
+    """The same for a folder whose config.json nobody has read yet. Raises InvalidWeights."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidWeights(f"{folder}/config.json cannot be read: {error}") from error
+    return estimate_mlx(folder, config if isinstance(config, dict) else {}, context)
 
 
 def _layers(config: Config) -> Counter[str]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from localagent.hosts.header import Array, Header
+from localagent.hosts.llamacpp.gguf import weight_files
+from localagent.hosts.llamacpp.header import Array, Header
+from localagent.hosts.llamacpp.prefill import Prefill, choose_prefill
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
-from localagent.hosts.prefill import Prefill, choose_prefill
 from localagent.hosts.weights import total_size
 
 F16, F32 = 2, 4
@@ -40,7 +41,7 @@ def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | N
     return Estimate(
         context=context,
         longest=header.context_length or context,
-        weights=total_size(path),
+        weights=total_size(weight_files(path)),
         state=_state(keys),
         kv_per_token=_kv_per_token(keys),
         # The logits of every token of the step, and its hidden states before and after the last norm.

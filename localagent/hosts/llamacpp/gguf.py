@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import re
 import struct
 from array import array
 from collections.abc import Callable, Iterator
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from localagent.errors import InvalidWeights
-from localagent.hosts.header import Array, Header, Tensor
-from localagent.hosts.hyperparameters import ALIGNMENT, SPEECHLESS, fault
+from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.hyperparameters import ALIGNMENT, SPEECHLESS, fault
 from localagent.hosts.weights import regular_size
 
 MAX_ARRAY_KEPT = 8_192
@@ -33,6 +34,7 @@ _SCALARS: Final = {
         0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d",
     }.items()
 }  # fmt: skip
+_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 # ggml type -> values per block, bytes per block. Types not listed are left for the engine to judge.
@@ -47,6 +49,19 @@ _BLOCKS: Final = {
 
 class _Broken(Exception):
     """What is wrong, without the name of the file."""
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files of the model at `path`, in order: that one, or all of a split set. Raises InvalidWeights."""
+    split = _SPLIT.fullmatch(path.name)
+    if split is None or int(split[3]) < 1:
+        return [path]
+    count = int(split[3])
+    parts = [path.with_name(f"{split[1]}-{number:05d}-of-{split[3]}.gguf") for number in range(1, count + 1)]
+    missing = next((part for part in parts if not part.is_file()), None)
+    if missing is not None:
+        raise InvalidWeights(f"{path}: one of {count} files, of which {missing.name} is missing")
+    return parts
 
 
 def read_header(path: Path) -> Header:

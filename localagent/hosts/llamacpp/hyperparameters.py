@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from localagent.hosts.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.weights import MOST_EXPERTS, MOST_LAYERS, Range
 
-MOST_LAYERS: Final = 512
-MOST_EXPERTS: Final = 1024
 LONGEST_TOKEN: Final = 8_192
 """Bytes. The longest in use are some hundred spaces."""
 ALIGNMENT: Final = 32
@@ -25,30 +23,6 @@ _INT, _FLOAT, _TEXT = 5, 6, 8
 _MOST = (1 << 31) - 1
 _NONE = (1 << 32) - 1  # -1 in 32 bits: no such token
 _TOKENS = "tokenizer.ggml.tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What a number may be. `layers`: there may be an array of them, one for each layer."""
-
-    least: float
-    most: float
-    layers: bool = False
-    whole: bool = True
-
-    def admits(self, number: Any) -> bool:
-        """Whether it is in the range and of the kind. A bool is not a number here; NaN is in no range."""
-        kinds = (int,) if self.whole else (int, float)
-        return (
-            isinstance(number, kinds) and number is not True and number is not False and self._holds(number)
-        )
-
-    def _holds(self, number: float) -> bool:
-        return self.least <= number <= self.most
-
-    def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        return f"{kind} from {self.least:,} to {self.most:,}"
 
 
 _size = Range(1, 1 << 24)

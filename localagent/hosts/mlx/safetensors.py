@@ -29,6 +29,14 @@ _BYTES: Final = {
 }  # fmt: skip
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, by name. Raises InvalidWeights where there are none."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise InvalidWeights(f"{folder}: no safetensors files in this folder")
+    return files
+
+
 def read_tensors(path: Path) -> dict[str, dict[str, Any]]:
     """The table of tensors: name to `dtype`, `shape` and `data_offsets`. Raises InvalidWeights."""
     header, room = _read_header(path)

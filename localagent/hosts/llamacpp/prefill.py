@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from localagent.hosts.header import Array, Header
+from localagent.hosts.llamacpp.header import Array, Header
 
 MOST: Final = 256
 """Tokens that are computed at once: more are no faster."""
