@@ -30,7 +30,7 @@ class Tokenize(Completions):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
+        fields = open_body(body)
         with refusing():
             details: dict[str, Any] = {
                 "begin": fields.flag("add_special"),
@@ -61,7 +61,7 @@ class Detokenize(Completions):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        fields = open_body(body, limits)
+        fields = open_body(body)
         with refusing():
             ids = fields.take("tokens")
             if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):

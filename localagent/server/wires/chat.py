@@ -90,7 +90,7 @@ class ChatCompletions:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, OPTIONS) as (fields, ignored):
             messages = body.get("messages")
             if isinstance(messages, list) and len(messages) > limits.messages:
                 raise fields.wrong(

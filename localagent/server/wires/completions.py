@@ -56,7 +56,7 @@ class Completions:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, OPTIONS) as (fields, ignored):
             prompts = _prompts(fields, limits)
             options = read_sampling(fields, "max_tokens")
             if body.get("max_tokens") is None:

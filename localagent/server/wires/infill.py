@@ -51,7 +51,7 @@ class Infill:
         """As `Wire.read`. With `n_predict` 0, the prompt is evaluated for those that come, and one token is
         drawn and thrown away.
         """
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, OPTIONS) as (fields, ignored):
             before, after = (fields.maybe_text(f"input_{name}") or "" for name in ("prefix", "suffix"))
             others = [
                 (each.maybe_text("filename") or "", each.text("text"))

@@ -73,7 +73,7 @@ class MessagesWire:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, OPTIONS) as (fields, ignored):
             return _Request(fields, limits, ignored).read()
 
     def writer(self, request: TurnRequest, answer: Answer) -> MessagesWriter:
@@ -96,7 +96,7 @@ class CountTokensWire(MessagesWire):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        with opened(body, limits, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
+        with opened(body, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
             return _Request(fields, limits, ignored).read()
 
 

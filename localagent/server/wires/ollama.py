@@ -92,7 +92,7 @@ class OllamaChat:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. Without messages, the model is only to be loaded, or unloaded."""
-        with opened(body, limits, CHAT_OPTIONS) as (fields, ignored):
+        with opened(body, CHAT_OPTIONS) as (fields, ignored):
             turns = fields.take("messages")
             if isinstance(turns, list):
                 if len(turns) > (most := limits.messages):
@@ -122,7 +122,7 @@ class OllamaGenerate(OllamaChat):
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`. Without a prompt, the model is only to be loaded, or unloaded."""
-        with opened(body, limits, GENERATE_OPTIONS) as (fields, ignored):
+        with opened(body, GENERATE_OPTIONS) as (fields, ignored):
             prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
             turn = {"role": "user", "content": prompt, "images": fields.take("images")}
             suffix = fields.maybe_text("suffix")
@@ -227,7 +227,7 @@ def _keep_alive(body: Fields) -> float | None:
     if given is None:
         return None
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return math.inf if given < 0 else float(given)
+        return float(given) if 0 <= given < 1e300 else math.inf  # JSON has integers that no float holds
     if isinstance(given, str) and len(given) < 60:
         text = given.removeprefix("-")
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))

@@ -59,7 +59,7 @@ class Responses:
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
+        with opened(body, OPTIONS) as (fields, ignored):
             given = body.get("input")
             if isinstance(given, list) and len(given) > limits.messages:
                 raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")

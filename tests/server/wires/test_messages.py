@@ -43,6 +43,7 @@ from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesW
 from localagent.tools.bounds import ToolBounds
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Reasoning, Text
+from parsers.literals.values import MAX_DEPTH
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
@@ -726,6 +727,18 @@ def test_a_prompt_that_is_counted_may_end_with_the_assistant():
 
 # -- bodies that are wrong ----------------------------------------------------------------------------------
 
+
+@given(st.integers(1, MAX_DEPTH))
+def test_whatever_a_model_may_write_may_be_sent_back(levels):
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    call = {"type": "tool_use", "id": "a", "name": "add", "input": {"a": deep}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "no"}]}
+    messages = [HELLO, {"role": "assistant", "content": [call]}, result]
+    assert read(messages=messages).messages[1].tool_calls[0].arguments == {"a": deep}
+
+
 DEEP: Any = 1
 for _ in range(200):
     DEEP = [DEEP]
@@ -779,7 +792,7 @@ def user(*content: Any) -> dict[str, Any]:
         ({"tools": [{}]}, "tools[0].name"),
         ({"tools": [{"type": 7}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 60),
+        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 196),
         ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "description": 7}]}, "tools[0].description"),
         ({"tools": [{**ADD, "strict": "yes"}]}, "tools[0].strict"),

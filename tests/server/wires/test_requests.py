@@ -189,7 +189,7 @@ def test_what_cannot_be_had_is_refused_by_name(name, change, param, why):
 
 @pytest.mark.parametrize(
     ("limits", "param"),
-    [(Limits(messages=3), "messages"), (Limits(tools=ToolBounds(count=1)), "tools"), (Limits(tools=ToolBounds(schema=9)), "tools[0].function.parameters"), (Limits(depth=3), "messages[1].content")],
+    [(Limits(messages=3), "messages"), (Limits(tools=ToolBounds(count=1)), "tools"), (Limits(tools=ToolBounds(schema=9)), "tools[0].function.parameters")],
 )  # fmt: skip
 def test_requests_are_bounded(limits, param):
     with pytest.raises(BadRequest) as caught:
