@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
@@ -181,19 +182,24 @@ def _in_utc(moment: datetime) -> datetime:
         refuse("no_such_year", "outside the years 1 to 9999 in UTC")
 
 
-def explain(error: ValidationError, root: str) -> str:
-    """The first finding of a failed validation, in one line; `root` names what was validated."""
+def explain(error: ValidationError, root: str = "", names: Mapping[str, str] = {}) -> str:
+    """The first finding of a failed validation, in one line.
+
+    `root` names what was validated; `names` are those that a user knows its fields by, where they differ.
+    """
     first, *others = error.errors(include_url=False, include_input=False)
     where = root
-    for step in first["loc"]:
-        where += f"[{step}]" if isinstance(step, int) else f".{quoted(step)}"
-    said = first["msg"].removeprefix("Value error, ").replace("a valid dictionary", "an object")
+    for number, step in enumerate(first["loc"]):
+        name = quoted(str(step) if number else names.get(str(step), str(step)))
+        where += f"[{step}]" if isinstance(step, int) else f".{name}"
+    reason = " ".join(first["msg"].removeprefix("Value error, ").split())
+    reason = reason.replace("a valid dictionary", "an object").replace("a valid tuple", "a list")
     if first["type"] == "union_tag_invalid":
-        found = first["ctx"]
-        name = "role" if "role" in found["discriminator"] else "kind of part"
-        said = f"{found['tag']!r:.60} is not a {name} here; there are {found['expected_tags']}"
+        tag = first["ctx"]
+        name = "role" if "role" in tag["discriminator"] else "kind of part"
+        reason = f"{tag['tag']!r:.60} is not a {name} here; there are {tag['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
-    return f"{where}: {said}{more}"
+    return f"{where.removeprefix('.') or 'value'}: {reason}{more}"
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
