@@ -6,14 +6,19 @@ their exact text. It does not parse what it generates.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Literal, Protocol
 
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
 from localagent.prompt.rendering import Renderer
 from localagent.prompt.segments import Prompt
+
+POLL = 0.05
+"""Seconds between two looks at whether the run was cancelled."""
 
 StopReason = Literal["stop", "length", "cancelled"]
 
@@ -94,6 +99,32 @@ class CancelFlag(Protocol):
 
     def is_set(self) -> bool:
         """Whether the generation is to end."""
+
+
+class Cancelled(Exception):
+    """What was waited for was given up, since its flag was set."""
+
+
+class Cancel(threading.Event):
+    """An event that is set when it is set itself, or when one of `others` is."""
+
+    def __init__(self, *others: CancelFlag | None) -> None:
+        super().__init__()
+        self._others = [other for other in others if other is not None]
+
+    def is_set(self) -> bool:
+        """Whether anybody has cancelled."""
+        return super().is_set() or any(other.is_set() for other in self._others)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until anybody cancels, at most `timeout` seconds; whether somebody has."""
+        end = None if timeout is None else monotonic() + timeout
+        while not self.is_set():
+            left = POLL if end is None else min(POLL, end - monotonic())
+            if left <= 0:
+                return False
+            super().wait(left)
+        return True
 
 
 class Constraint(Protocol):

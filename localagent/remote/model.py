@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -26,8 +25,9 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
-from localagent.hosts.remote.following import AnyFlag, followed
-from localagent.hosts.remote.http import Answer, Cancelled, Server
+from localagent.hosts.protocol import Cancel, Cancelled
+from localagent.hosts.remote.following import followed
+from localagent.hosts.remote.http import Answer, Server
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import Message, Prices
 from localagent.prompt import RequestWarning
@@ -225,8 +225,8 @@ class RemoteModel(ChatModel):
 
     def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
         """A thread reads from the server."""
-        left = threading.Event()
-        return followed(self._run(replace(given, cancel=AnyFlag(given.cancel, left))), left)
+        cancel = Cancel(given.cancel)
+        return followed(self._run(replace(given, cancel=cancel)), cancel)
 
 
 def _served(listing: Any) -> dict[str, Mapping[str, Any]]:

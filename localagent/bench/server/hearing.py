@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any
 
 from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken
-from localagent.hosts.remote.http import Cancelled, Server
+from localagent.hosts.protocol import Cancelled
+from localagent.hosts.remote.http import Server
 from localagent.hosts.remote.refusals import error_in
 from localagent.wording import one_line, quoted
 

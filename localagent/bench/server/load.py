@@ -20,7 +20,7 @@ from typing import Any
 from localagent.bench.server.rules import CHAT
 from localagent.bench.server.target import Target
 from localagent.errors import StreamBroken
-from localagent.hosts.remote.http import Cancelled
+from localagent.hosts.protocol import Cancelled
 from localagent.hosts.remote.refusals import stream_error
 
 WORDS = """

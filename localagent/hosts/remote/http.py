@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken, UsageError
-from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.protocol import CancelFlag, Cancelled
 from localagent.hosts.remote.address import LOCAL
 from localagent.hosts.remote.refusals import refusal
 from localagent.settings import API_KEY
@@ -33,10 +33,6 @@ _PIECE = 1 << 14
 """Bytes that are sent at once."""
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
-
-
-class Cancelled(Exception):
-    """The turn was cancelled while the server was being waited for."""
 
 
 @dataclass(frozen=True, slots=True)

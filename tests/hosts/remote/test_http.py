@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
+from localagent.hosts.protocol import Cancelled
 from localagent.hosts.remote import http as module
-from localagent.hosts.remote.http import Cancelled, Server
+from localagent.hosts.remote.http import Server
 from tests.remote.scripted import head, scripted, whole
 
 
