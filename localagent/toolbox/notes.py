@@ -61,6 +61,11 @@ def default_path() -> Path:
     return user_path("data", "notes.jsonl")
 
 
+def kept(_: Path) -> list[Tool]:
+    """The tools for the notes of this user."""
+    return notes()
+
+
 def notes(path: Path | str | None = None) -> list[Tool]:
     """Tools to add, find and remove notes in the file at `path`; by default see `default_path`."""
     book = NoteBook(default_path() if path is None else Path(path).absolute())
