@@ -204,26 +204,33 @@ class ChoicesWriter(Writer, Protocol):
         """As `feed`, for one of the turns. All choices of a prompt come before those of the next."""
 
 
-class Wire(Protocol):
+class Reader(Protocol):
+    """Reads a request."""
+
+    def __call__(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+        """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
     """One endpoint of one API."""
 
     path: str
-    framing: Framing
+    read: Reader
+    writer: Callable[[TurnRequest, Answer], Writer]
+    """What writes the answer to this request."""
+    error: Callable[[Exception], tuple[int, dict[str, Any]]]
+    """The status and the body that say in this API's own shape what went wrong."""
+    framing: Framing = "sse"
+    fails_in_stream: Callable[[Exception], bool] = lambda _: False
+    """Whether a client that streams gets this by `Writer.fail`, even if nothing was sent before.
 
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
-
-    def writer(self, request: TurnRequest, answer: Answer) -> Writer:
-        """What writes the answer to this request."""
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """The status and the body that say in this API's own shape what went wrong."""
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """Whether a client that streams is told of this by `Writer.fail`, even if nothing was sent before.
-
-        Codex, for one, looks for a prompt that is too long in the stream alone.
-        """
+    Codex, for one, looks for a prompt that is too long in the stream alone.
+    """
+    tell: Callable[[Any, TurnRequest, Mapping[str, Any]], dict[str, Any]] | None = None
+    """Where no turn is run: what a served model answers, in a thread beside the engine's. The mapping has the
+    options of the request that its prompt depends on.
+    """
 
 
 # -- bodies -----------------------------------------------------------------------------------------------
