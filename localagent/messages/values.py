@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticSerializationError
 
+from localagent.errors import InvalidMessage
 from localagent.parsers.literals.values import MAX_DEPTH
 from localagent.wording import quoted
 
@@ -200,6 +202,17 @@ def explain(error: ValidationError, root: str = "", names: Mapping[str, str] = {
         reason = f"{tag['tag']!r:.60} is not a {name} here; there are {tag['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
     return f"{where.removeprefix('.') or 'value'}: {reason}{more}"
+
+
+@contextmanager
+def explained(root: str, kind: type[Exception] = InvalidMessage) -> Iterator[None]:
+    """Raise `kind`, with one line, for what pydantic refuses to read or to write."""
+    try:
+        yield
+    except ValidationError as error:
+        raise kind(explain(error, root)) from None
+    except PydanticSerializationError as error:  # a dict in it was changed since it was validated
+        raise kind(f"{root}: {' '.join(str(error).split()):.300}") from None
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]

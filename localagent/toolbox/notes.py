@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from localagent.errors import SaveFailed, ToolError
 from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
 from localagent.files.lock import PATIENCE, take
 from localagent.files.paths import cannot_save, user_path
-from localagent.messages import explain
+from localagent.messages import explained
 from localagent.messages.values import Text
 from localagent.tools import Tool, tool
 
@@ -131,10 +131,8 @@ class NoteBook:
             for note in known:
                 if note.text == text:
                     return note
-            try:
+            with explained("note", ToolError):
                 note = Note(id=last + 1, at=datetime.now(UTC), text=text)
-            except ValidationError as error:
-                raise ToolError(explain(error, "note")) from None
             self._append(note)
             return note
 
@@ -212,7 +210,5 @@ class NoteBook:
 
 
 def _load(data: bytes) -> Note | Removed:
-    try:
+    with explained("note", ValueError):
         return _LINE.validate_json(data)
-    except ValidationError as error:
-        raise ValueError(explain(error, "note")) from None
