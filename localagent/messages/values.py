@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError, PydanticSerializationError
 
 from localagent.errors import InvalidMessage
 from localagent.parsers.literals.values import MAX_DEPTH
-from localagent.wording import quoted
+from localagent.wording import one_line, quoted
 
 MAX_REQUEST_DEPTH = 200
 """Levels in a whole request, where arguments of MAX_DEPTH lie some levels down in a message."""
@@ -194,7 +194,7 @@ def explain(error: ValidationError, root: str = "", names: Mapping[str, str] = {
     for number, step in enumerate(first["loc"]):
         name = quoted(str(step) if number else names.get(str(step), str(step)))
         where += f"[{step}]" if isinstance(step, int) else f".{name}"
-    reason = " ".join(first["msg"].removeprefix("Value error, ").split())
+    reason = one_line(first["msg"].removeprefix("Value error, "))
     reason = reason.replace("a valid dictionary", "an object").replace("a valid tuple", "a list")
     if first["type"] == "union_tag_invalid":
         tag = first["ctx"]
@@ -212,7 +212,7 @@ def explained(root: str, kind: type[Exception] = InvalidMessage) -> Iterator[Non
     except ValidationError as error:
         raise kind(explain(error, root)) from None
     except PydanticSerializationError as error:  # a dict in it was changed since it was validated
-        raise kind(f"{root}: {' '.join(str(error).split()):.300}") from None
+        raise kind(f"{root}: {one_line(str(error), 300)}") from None
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
