@@ -27,6 +27,7 @@ from pydantic import (
 from localagent.errors import CatalogError, UnknownModel, UsageError
 from localagent.hosts.backends import BACKENDS, BackendName, preferred_backends
 from localagent.hosts.sampling import Sampling
+from localagent.messages import explain
 from localagent.messages.usage import Prices
 
 HUB: Final = "hf:"
@@ -318,7 +319,4 @@ def _spec(path: Path, name: str, entry: object, licences: Mapping[str, Any]) -> 
     try:
         return ModelSpec.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(["models", name, *map(str, first["loc"])])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise CatalogError(f"{path}: {where}: {reason[:1].lower() + reason[1:]}") from error
+        raise CatalogError(f"{path}: {explain(error, f'models.{name}')}") from error

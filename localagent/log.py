@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NonNegativeInt
 
-from localagent.errors import InvalidMessage, UsageError
+from localagent.errors import UsageError
 from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
 from localagent.files.paths import cannot_save, user_path
-from localagent.messages import AnyMessage, Message, Timings, explain
+from localagent.messages import AnyMessage, Message, Timings, explained
 from localagent.messages.values import JsonObject, Text
 
 
@@ -79,16 +79,13 @@ class MessageLog:
         self, message: Message, thread_id: str | None = None, context: RunContext | None = None
     ) -> None:
         """Log a message. Raises SaveFailed, InvalidMessage, UsageError when the log is closed."""
-        try:
+        with explained("record"):
             record = LogRecord(
                 logged_at=datetime.now(UTC), thread_id=thread_id, context=context, message=message
             )
             line = record.model_dump_json().encode()
-            _load(line)  # a message made or changed without validation might not load again
-        except ValidationError as error:
-            raise InvalidMessage(explain(error, "record")) from None
-        except ValueError as error:
-            raise InvalidMessage(f"record: {' '.join(str(error).split()):.300}") from None
+            # A message made or changed without validation might not load again.
+            LogRecord.model_validate_json(line)
         if self._owner != os.getpid():
             self._lock = threading.Lock()  # a new lock after a fork: another thread may have held the old one
         with self._lock:
@@ -159,7 +156,5 @@ def read_log(path: Path | str) -> Log:
 
 
 def _load(data: bytes) -> LogRecord:
-    try:
+    with explained("record", ValueError):
         return LogRecord.model_validate_json(data)
-    except ValidationError as error:
-        raise ValueError(explain(error, "record")) from None

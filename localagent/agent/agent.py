@@ -19,7 +19,7 @@ from localagent.agent.approvals import Approvals, Approver, as_approvals
 from localagent.agent.boundaries import is_answered, is_empty
 from localagent.agent.builtin import ClipResults
 from localagent.agent.compaction import CompactionEvent
-from localagent.agent.concurrency import Cancel, Coroutines, Stepper
+from localagent.agent.concurrency import Coroutines, Stepper
 from localagent.agent.events import AgentEvent, RunDone, RunFailed, is_piece
 from localagent.agent.history import History, as_history, stamped
 from localagent.agent.middleware import Stack
@@ -28,6 +28,7 @@ from localagent.agent.run import Run
 from localagent.chat_model import ChatModel, Conversation, as_conversation
 from localagent.control import TurnOptions
 from localagent.errors import UsageError
+from localagent.hosts.protocol import Cancel
 from localagent.messages import Message, UserMessage
 from localagent.prompt.pairing import has_results
 from localagent.prompt.request import build_request

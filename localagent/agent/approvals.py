@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
+from localagent.agent.concurrency import Coroutines
 from localagent.agent.events import ApprovalAsked, ApprovalGiven
 from localagent.agent.rules import Allow, ApprovalRequest, Decision, Deny, Edit, Rule
 from localagent.agent.slot import Slot
 from localagent.errors import InvalidMessage, UsageError
+from localagent.hosts.protocol import Cancel, Cancelled
 from localagent.messages import ToolCallPart
 from localagent.tools import Tool, ToolSet
 

@@ -18,11 +18,12 @@ from functools import partial
 from time import monotonic
 
 from localagent.agent.approvals import Approvals, denial
-from localagent.agent.concurrency import GRACE, POLL, Cancel, Cancelled, Coroutines, in_thread
+from localagent.agent.concurrency import GRACE, Coroutines, in_thread
 from localagent.agent.events import ToolEnded, ToolProgress, ToolStarted
 from localagent.agent.middleware import Hooks
 from localagent.agent.recovery import with_reasons
 from localagent.agent.slot import NOT_RUN, STOPPED, Slot
+from localagent.hosts.protocol import POLL, Cancel, Cancelled
 from localagent.messages import ToolCallPart, ToolResultPart
 from localagent.tools import Report, Tool, ToolContext, ToolSet
 from localagent.tools.results import as_error, as_result

@@ -20,8 +20,8 @@ from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-POLL = 0.05
-"""Seconds between two looks at whether the run was cancelled."""
+from localagent.hosts.protocol import POLL, Cancelled
+
 GRACE = 0.5
 """Seconds in which a cancelled coroutine may still end by itself."""
 AHEAD = 64
@@ -29,32 +29,6 @@ AHEAD = 64
 
 T = TypeVar("T")
 E = TypeVar("E")
-
-
-class Cancelled(Exception):
-    """What was awaited was given up."""
-
-
-class Cancel(threading.Event):
-    """An event that is set when it is set itself, or when its parent is."""
-
-    def __init__(self, parent: threading.Event | None = None) -> None:
-        super().__init__()
-        self._parent = parent
-
-    def is_set(self) -> bool:
-        """Whether anybody has cancelled."""
-        return super().is_set() or (self._parent is not None and self._parent.is_set())
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until anybody cancels, at most `timeout` seconds; whether somebody has."""
-        end = None if timeout is None else monotonic() + timeout
-        while not self.is_set():
-            left = POLL if end is None else min(POLL, end - monotonic())
-            if left <= 0:
-                return False
-            super().wait(left)
-        return True
 
 
 # -- awaiting from a thread -------------------------------------------------------------------------------

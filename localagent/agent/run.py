@@ -15,7 +15,7 @@ from typing import Any
 from localagent.agent.approvals import approve
 from localagent.agent.calls import Batch, run_call
 from localagent.agent.compaction import Compaction, CompactionEvent
-from localagent.agent.concurrency import Cancel, Cancelled, Coroutines
+from localagent.agent.concurrency import Coroutines
 from localagent.agent.events import (
     AgentEvent,
     HandedOver,
@@ -43,6 +43,7 @@ from localagent.agent.slot import ANY, Slot, ends_run, open_slots, refuse_others
 from localagent.chat_model import ChatModel
 from localagent.control import after_calls, control_of
 from localagent.errors import LocalAgentError
+from localagent.hosts.protocol import Cancel, Cancelled
 from localagent.messages import (
     AssistantMessage,
     CompactionSummaryMessage,

@@ -274,12 +274,12 @@ def fill(given: T, kept: Mapping[str, Any], whose: str) -> T:
     """
     from pydantic import TypeAdapter, ValidationError
 
+    from localagent.messages import explain
+
     try:
         found = TypeAdapter(type(given)).validate_python(dict(kept))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "value"
-        raise UsageError(f"{whose}: {where}: {' '.join(first['msg'].split())}") from None
+        raise UsageError(f"{whose}: {explain(error)}") from None
     unset = {
         each.name: getattr(found, each.name)
         for each in dataclasses.fields(given)

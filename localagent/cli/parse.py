@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from localagent.cli.terminal import cell, say, show_json, show_table
 from localagent.detection import AUTO, find_declared, find_dialect, guess_dialect, nearest_dialect
 from localagent.errors import UnknownDialect, UsageError
+from localagent.messages.values import refuse_constant
 from localagent.parsers import (
     DIALECTS,
     CallPart,
@@ -185,16 +186,12 @@ def _pair(span: Span | None) -> str:
 
 def _record(line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
+        record = json.loads(line, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise _BadLine(f"not a JSON line: {error}") from None
     if not isinstance(record, dict):
         raise _BadLine("not a JSON object")
     return record
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _pieces(record: dict[str, Any]) -> Iterator[tuple[str, bool | None]]:

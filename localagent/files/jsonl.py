@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from localagent.files.paths import cannot_save
+from localagent.wording import one_line
 
 T = TypeVar("T")
 
@@ -109,8 +110,7 @@ def _reason(data: bytes, error: ValueError) -> str:
         data.decode()
     except UnicodeDecodeError as bad:
         return f"not UTF-8: byte 0x{data[bad.start]:02x} at {bad.start:,} in the line"
-    text = " ".join(str(error).split())
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}..."
+    return one_line(str(error), LONGEST_REASON)
 
 
 def open_lines(path: Path, *, create: bool) -> int:

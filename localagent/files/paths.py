@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from localagent.errors import SaveFailed, UsageError
 
@@ -54,10 +55,21 @@ def sync(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file whole, or not at all: a reader sees the old content or the new. Raises OSError.
+    """Write a file by `replacing`, until it is on the disk. Raises OSError."""
+    with replacing(path, mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(OSError):  # not every file system lets folders be synced
+        sync(path.parent)
+
+
+@contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` at the end of the `with`: readers see the old content or the new.
 
     `mode`: its permissions; None for those of any new file. A process that is killed leaves a file
-    `.NAME.PID-XXXX.new`, which the next one removes that writes this file.
+    `.NAME.PID-XXXX.new`, which the next one removes that writes this file. Raises OSError.
     """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*-*.new"):
         import psutil  # type: ignore[import-untyped]
@@ -66,20 +78,13 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             left.unlink(missing_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
-    created = 0o666 if mode is None else 0o600
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(
-            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), created
-        )
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with os.fdopen(os.open(fresh, flags, 0o666 if mode is None else 0o600), "wb") as file:
+            yield file
         if mode is not None:
             fresh.chmod(mode)
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    with suppress(OSError):  # not every file system lets folders be synced
-        sync(path.parent)

@@ -6,8 +6,10 @@ their exact text. It does not parse what it generates.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Literal, Protocol, Self
 
 from localagent.errors import Unsupported
@@ -15,6 +17,9 @@ from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
 from localagent.prompt.rendering import Renderer
 from localagent.prompt.segments import Prompt, Raw
+
+POLL = 0.05
+"""Seconds between two looks at whether the run was cancelled."""
 
 StopReason = Literal["stop", "length", "cancelled"]
 
@@ -95,6 +100,32 @@ class CancelFlag(Protocol):
 
     def is_set(self) -> bool:
         """Whether the generation is to end."""
+
+
+class Cancelled(Exception):
+    """What was waited for was given up, since its flag was set."""
+
+
+class Cancel(threading.Event):
+    """An event that is set when it is set itself, or when one of `others` is."""
+
+    def __init__(self, *others: CancelFlag | None) -> None:
+        super().__init__()
+        self._others = [other for other in others if other is not None]
+
+    def is_set(self) -> bool:
+        """Whether anybody has cancelled."""
+        return super().is_set() or any(other.is_set() for other in self._others)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until anybody cancels, at most `timeout` seconds; whether somebody has."""
+        end = None if timeout is None else monotonic() + timeout
+        while not self.is_set():
+            left = POLL if end is None else min(POLL, end - monotonic())
+            if left <= 0:
+                return False
+            super().wait(left)
+        return True
 
 
 class Constraint(Protocol):
@@ -235,7 +266,7 @@ class Host(Renderer, Watched, Protocol):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether a server draws the tokens, which can be told what to hold: see `remote.tokens.host.TokenHost`."""
+        """Whether a server draws the tokens, which can be told what to hold (`remote.tokens.host`)."""
 
     @property
     def special_tokens(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ The catalogue, a turn's options and the command line all take them from `Samplin
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
@@ -50,8 +51,10 @@ class Numbers:
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
             return False
-        # Written so that NaN, with which every comparison is False, is in no range; nor is infinity.
-        return self.above < value < self.below and self.least <= value <= self.most and abs(value) < math.inf
+        # Written so that NaN, with which every comparison is False, is in no range; nor are infinity and
+        # integers that no float holds: engines compute with floats.
+        within = self.above < value < self.below and self.least <= value <= self.most
+        return within and abs(value) <= sys.float_info.max
 
     def __str__(self) -> str:
         bounds = {"above": self.above, "at least": self.least, "at most": self.most, "below": self.below}

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from localagent.errors import UsageError
-from localagent.messages import parse_object
+from localagent.messages import explain, parse_object
 from localagent.messages.values import refuse
 from localagent.wording import quoted
 
@@ -205,7 +205,7 @@ def _server(name: str, entry: Mapping[str, Any], place: str) -> ServerConfig:
     try:
         return (StdioServer if form is _STDIO else HttpServer)(name=name, **fields)
     except ValidationError as error:
-        raise UsageError(_explained(error, keys, place)) from None
+        raise UsageError(f"{place}: {explain(error, names=keys)}") from None
 
 
 def _form(entry: Mapping[str, Any], fields: Mapping[str, Any], place: str) -> frozenset[str]:
@@ -267,14 +267,3 @@ def _unknown(key: str) -> str:
     return (
         f"unknown key; did you mean {near[0]}?" if near else f"unknown key; the keys are {', '.join(_FIELDS)}"
     )
-
-
-def _explained(error: ValidationError, keys: Mapping[str, str], place: str) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    field, *rest = first["loc"] or ("",)
-    where = keys.get(str(field), str(field))
-    for step in rest:
-        where += f"[{step}]" if isinstance(step, int) else f".{quoted(str(step))}"
-    said = first["msg"].replace("Input should be", "should be")
-    said = said.replace("a valid dictionary", "an object").replace("a valid tuple", "a list")
-    return f"{place}: {where}: {said}"

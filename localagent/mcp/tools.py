@@ -13,13 +13,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import PydanticCustomError
-
 from localagent.constraint.validation import Arguments
 from localagent.errors import InvalidMedia
 from localagent.mcp.config import ServerConfig
 from localagent.messages import AudioPart, ImagePart, ResultPart, TextPart
-from localagent.messages.values import check_json
+from localagent.messages.values import NotJson, check_json
 from localagent.tools.tool import Bound, Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -155,5 +153,5 @@ def _strict(value: Any) -> Any:
     """The value, if our messages can carry it; otherwise its text."""
     try:
         return check_json(value)
-    except PydanticCustomError:
+    except NotJson:
         return _json(value)

@@ -37,7 +37,7 @@ from localagent.messages.messages import (
 )
 from localagent.messages.parts import AudioPart, ImagePart, MediaPart, ReasoningPart, TextPart, UnknownPart
 from localagent.messages.usage import Prices, Timings, Usage, UsageCost
-from localagent.messages.values import explain, parse_object
+from localagent.messages.values import explain, explained, parse_object
 
 __all__ = [
     "AnyMessage",
@@ -77,6 +77,7 @@ __all__ = [
     "describe_arguments",
     "dump_messages",
     "explain",
+    "explained",
     "json_schema",
     "load_message",
     "load_messages",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from localagent.errors import InvalidMessage
 from localagent.messages.messages import AnyMessage, Message
-from localagent.messages.values import explain
+from localagent.messages.values import explained
 
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(AnyMessage)
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[AnyMessage])
@@ -22,18 +21,14 @@ def dump_messages(messages: Sequence[Message]) -> str:
 
 def load_messages(text: str | bytes) -> list[Message]:
     """The inverse of `dump_messages`. Raises InvalidMessage, which gives the place."""
-    try:
+    with explained("messages"):
         return _MESSAGES.validate_json(text)
-    except ValidationError as error:
-        raise InvalidMessage(explain(error, "messages")) from None
 
 
 def load_message(text: str | bytes) -> Message:
     """One message from its JSON form. Raises InvalidMessage."""
-    try:
+    with explained("message"):
         return _MESSAGE.validate_json(text)
-    except ValidationError as error:
-        raise InvalidMessage(explain(error, "message")) from None
 
 
 def json_schema() -> dict[str, Any]:

@@ -18,15 +18,14 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.config import JsonDict
 
-from localagent.errors import InvalidMedia, InvalidMessage
+from localagent.errors import InvalidMedia
 from localagent.messages import media
-from localagent.messages.values import JsonObject, Text, check_json, explain, refuse
+from localagent.messages.values import JsonObject, Text, check_json, explained, refuse
 
 KINDS = frozenset({"text", "reasoning", "image", "audio", "tool_call", "malformed_tool_call", "tool_result"})
 """The kinds of parts that this version knows."""
@@ -63,10 +62,8 @@ class Frozen(BaseModel):
         """
         dropped = {name for field in fields for name in self._found_from(field)}
         kept = {name: getattr(self, name) for name in self.model_fields_set - dropped}
-        try:
+        with explained(type(self).__name__):
             return type(self)(**(kept | fields))
-        except ValidationError as error:
-            raise InvalidMessage(explain(error, type(self).__name__)) from None
 
     @classmethod
     def _found_from(cls, field: str) -> tuple[str, ...]:
@@ -200,10 +197,8 @@ class MediaPart(Part):
 
     @classmethod
     def _made(cls, **fields: Any) -> Self:
-        try:
+        with explained(cls._noun, InvalidMedia):
             return cls(**fields)
-        except ValidationError as error:
-            raise InvalidMedia(explain(error, cls._noun)) from None
 
     @classmethod
     def of(cls, source: object) -> Self:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticSerializationError
 
-from localagent.wording import quoted
+from localagent.errors import InvalidMessage
+from localagent.parsers.literals.values import MAX_DEPTH
+from localagent.wording import one_line, quoted
 
-MAX_DEPTH = 128
-"""Levels of lists and objects inside each argument, the same limit as the parser's."""
+MAX_REQUEST_DEPTH = 200
+"""Levels in a whole request, where arguments of MAX_DEPTH lie some levels down in a message."""
 _LONGEST_INTEGER = 14_280
 """Bits, or 4,298 digits: Python refuses to read integers of more than 4,300 digits from text."""
 
@@ -29,6 +32,14 @@ def refuse(kind: str, message: str) -> NoReturn:
     raise PydanticCustomError(kind, message)
 
 
+class NotJson(ValueError):
+    """A value that strict JSON cannot hold. `path`: the keys and indices that lead to it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.path: tuple[str | int, ...] = ()
+
+
 def _check_text(text: str) -> str:
     if text.isascii():
         return text
@@ -36,38 +47,45 @@ def _check_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
-        refuse(
-            "lone_surrogate", f"lone surrogate U+{code:04X} at character {error.start:,}: not Unicode text"
-        )
+        raise NotJson(f"lone surrogate U+{code:04X} at character {error.start:,}: not Unicode text") from None
     return text
 
 
-def check_json(value: Any, depth: int = 0) -> Any:
-    """The value, if it is strict JSON with at most MAX_DEPTH levels. Raises PydanticCustomError."""
-    match value:
-        case str():
-            _check_text(value)
-        case int() if value.bit_length() > _LONGEST_INTEGER:
-            refuse("too_long", "an integer of more than 4,298 digits")
-        case float():
-            if not math.isfinite(value):
-                refuse("not_finite", f"{value} is not JSON")
-        case dict() | list():
-            if depth == MAX_DEPTH:
-                refuse("too_deep", f"JSON nested more than {MAX_DEPTH} deep")
-            items: Iterable[Any] = value
-            if isinstance(value, dict):
-                items = value.values()
-                for key in value:
-                    _check_text(key)
-            for item in items:
-                check_json(item, depth + 1)
+def check_json(value: Any, most: int = MAX_DEPTH) -> Any:
+    """The value, if it is strict JSON with at most so many levels. Raises NotJson."""
+    _check(value, most, most)
     return value
 
 
+def _check(value: Any, levels: int, most: int) -> None:
+    match value:
+        case str():
+            _check_text(value)
+        case bool() | None:
+            pass
+        case int():
+            if value.bit_length() > _LONGEST_INTEGER:
+                raise NotJson("an integer of more than 4,298 digits")
+        case float():
+            if not math.isfinite(value):
+                raise NotJson(f"{value} is not JSON")
+        case dict() | list():
+            if levels == 0:
+                raise NotJson(f"JSON nested more than {most} deep")
+            for key in value if isinstance(value, dict) else ():
+                _check_text(key)
+            for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+                try:
+                    _check(item, levels - 1, most)
+                except NotJson as fault:
+                    fault.path = (step, *fault.path)
+                    raise
+        case _:
+            raise NotJson(f"{type(value).__name__} is not JSON")
+
+
 def _check_object(value: dict[str, Any]) -> dict[str, Any]:
-    if value:
-        check_json(value, -1)  # the object itself is not counted
+    _check(value, MAX_DEPTH + 1, MAX_DEPTH)  # the object itself is not counted
     return value
 
 
@@ -131,18 +149,19 @@ def same_json(one: Any, other: Any) -> bool:
 def parse_object(text: str) -> dict[str, Any]:
     """The JSON object that `text` spells. Raises ValueError for anything else, a repeated key included."""
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
     if not isinstance(value, dict):
         raise ValueError(f"a JSON {_NAMES[type(value)]}, not an object")
-    return cast(dict[str, Any], check_json(value, -1))
+    return _check_object(value)
 
 
 _NAMES = {list: "list", str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 
 
-def _no_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """What `json.loads` is given, so that NaN and Infinity are errors. Raises ValueError."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -165,19 +184,35 @@ def _in_utc(moment: datetime) -> datetime:
         refuse("no_such_year", "outside the years 1 to 9999 in UTC")
 
 
-def explain(error: ValidationError, root: str) -> str:
-    """The first finding of a failed validation, in one line; `root` names what was validated."""
+def explain(error: ValidationError, root: str = "", names: Mapping[str, str] = {}) -> str:
+    """The first finding of a failed validation, in one line.
+
+    `root` names what was validated; `names` are those that a user knows its fields by, where they differ.
+    """
     first, *others = error.errors(include_url=False, include_input=False)
     where = root
-    for step in first["loc"]:
-        where += f"[{step}]" if isinstance(step, int) else f".{quoted(step)}"
-    said = first["msg"].removeprefix("Value error, ").replace("a valid dictionary", "an object")
+    for number, step in enumerate(first["loc"]):
+        name = quoted(str(step) if number else names.get(str(step), str(step)))
+        where += f"[{step}]" if isinstance(step, int) else f".{name}"
+    reason = one_line(first["msg"].removeprefix("Value error, "))
+    reason = reason.replace("a valid dictionary", "an object").replace("a valid tuple", "a list")
     if first["type"] == "union_tag_invalid":
-        found = first["ctx"]
-        name = "role" if "role" in found["discriminator"] else "kind of part"
-        said = f"{found['tag']!r:.60} is not a {name} here; there are {found['expected_tags']}"
+        tag = first["ctx"]
+        name = "role" if "role" in tag["discriminator"] else "kind of part"
+        reason = f"{tag['tag']!r:.60} is not a {name} here; there are {tag['expected_tags']}"
     more = f" (and {len(others)} more)" if others else ""
-    return f"{where}: {said}{more}"
+    return f"{where.removeprefix('.') or 'value'}: {reason}{more}"
+
+
+@contextmanager
+def explained(root: str, kind: type[Exception] = InvalidMessage) -> Iterator[None]:
+    """Raise `kind`, with one line, for what pydantic refuses to read or to write."""
+    try:
+        yield
+    except ValidationError as error:
+        raise kind(explain(error, root)) from None
+    except PydanticSerializationError as error:  # a dict in it was changed since it was validated
+        raise kind(f"{root}: {one_line(str(error), 300)}") from None
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from localagent.errors import TemplateFailed
+from localagent.messages.values import MAX_REQUEST_DEPTH
 from localagent.prompt.segments import Mixed, Rendered, Segment, TooManyTokens, Trusted
 
 LETTERS = range(0x20000, 0x2A6E0)
@@ -21,7 +22,6 @@ LETTERS = range(0x20000, 0x2A6E0)
 # The first ones let a plain text stay at a byte a character; the second range is Yi syllables.
 _RARE = (*map(ord, "\xa4\xa6\xac"), *range(0xA000, 0xA48D), *LETTERS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_DEPTH = 200
 _MOST_SPECIAL = 500_000  # characters of all special tokens
 _MAX_BRANCHES = 20  # of a pattern, one within the other
 
@@ -177,8 +177,8 @@ def _any_of(words: Sequence[str], depth: int = 0) -> str:
 
 def _gather(value: Any, strings: list[str], depth: int) -> None:
     """Collect the strings of a JSON-shaped value. Raises TemplateFailed for one of another shape."""
-    if depth > _MAX_DEPTH:
-        raise TemplateFailed(f"messages and tools may be nested {_MAX_DEPTH} deep, not deeper")
+    if depth > MAX_REQUEST_DEPTH:
+        raise TemplateFailed(f"messages and tools may be nested {MAX_REQUEST_DEPTH} deep, not deeper")
     match value:
         case str():
             strings.append(value)

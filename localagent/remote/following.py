@@ -1,4 +1,4 @@
-"""What a server sends, read in a thread and followed on an event loop; and who may stop it."""
+"""What a server sends, read in a thread and followed on an event loop."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from localagent.hosts.protocol import CancelFlag
-
 T = TypeVar("T")
-
-
-class AnyFlag:
-    """A flag that is set when any of these is."""
-
-    def __init__(self, *flags: CancelFlag | None) -> None:
-        self._flags = [flag for flag in flags if flag is not None]
-
-    def is_set(self) -> bool:
-        """Whether one of them is."""
-        return any(flag.is_set() for flag in self._flags)
 
 
 async def followed(items: Iterator[T], left: threading.Event) -> AsyncGenerator[T, None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -26,6 +25,7 @@ from localagent.errors import (
     Unsupported,
     UsageError,
 )
+from localagent.hosts.protocol import Cancel, Cancelled
 from localagent.hosts.sampling import Sampling, SamplingOptions
 from localagent.messages import Message, Prices
 from localagent.prompt import RequestWarning
@@ -33,9 +33,9 @@ from localagent.prompt.rendering import ToolSchema
 from localagent.prompt.request import build_request
 from localagent.prompt.segments import Prompt
 from localagent.prompt.thinking import Thinking
-from localagent.remote.following import AnyFlag, followed
+from localagent.remote.following import followed
 from localagent.remote.request import chat_body, counting_body
-from localagent.remote.server import Answer, Cancelled, Server
+from localagent.remote.server import Answer, Server
 from localagent.remote.turn import RemoteTurn
 from localagent.settings import API_KEY
 from localagent.turn import TurnEvent, TurnInput
@@ -223,8 +223,8 @@ class RemoteModel(ChatModel):
 
     def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
         """A thread reads from the server."""
-        left = threading.Event()
-        return followed(self._run(replace(given, cancel=AnyFlag(given.cancel, left))), left)
+        cancel = Cancel(given.cancel)
+        return followed(self._run(replace(given, cancel=cancel)), cancel)
 
 
 def _answers_to_any_name(served: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken, UsageError
-from localagent.hosts.protocol import CancelFlag
+from localagent.hosts.protocol import CancelFlag, Cancelled
 from localagent.remote.address import LOCAL
 from localagent.remote.refusals import refusal
 from localagent.settings import API_KEY
@@ -28,10 +28,6 @@ _CONNECT = 10.0
 """Seconds for making a connection."""
 _LONGEST = 1 << 26
 """Bytes of a line or a body: a server that sends more is broken, and must not fill the memory."""
-
-
-class Cancelled(Exception):
-    """The turn was cancelled while the server was being waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,6 @@ from localagent.server.queue import Overloaded
 from localagent.server.raw import check, continuing, spelled
 from localagent.server.reply import Reply, Send, refuse, retry_after
 from localagent.server.service import STOPPING, Service
-from localagent.server.tokens import TellingWire
-from localagent.server.wires.messages import counted
 from localagent.turn import Done, TurnEvent
 
 _PROMPTING = ("system", "tools", "thinking", "thinking_budget")
@@ -300,10 +298,6 @@ class Endpoint:
 class AskEndpoint(Endpoint):
     """An ASGI application that asks a loaded model for something, and runs no turn."""
 
-    def tell(self, model: ServedModel, request: TurnRequest) -> dict[str, Any]:
-        """The answer, in a thread."""
-        return cast(TellingWire, self.wire).tell(model, request, _prompting(request))
-
     async def _turn(self, request: TurnRequest, note: dict[str, Any], reply: Reply, watched: Watched) -> None:
         served = self._find(request, note, reply)
         async with (
@@ -311,20 +305,14 @@ class AskEndpoint(Endpoint):
             # Streams go on meanwhile; but a long prompt keeps a core busy, and they need the others.
             served.counts.place(note["client"].name),
         ):
-            telling = asyncio.create_task(asyncio.to_thread(self.tell, lease.model, request))
+            assert self.wire.tell is not None
+            asked = asyncio.to_thread(self.wire.tell, lease.model, request, _prompting(request))
+            telling = asyncio.create_task(asked)
             try:
                 told = await asyncio.shield(telling)
             finally:  # nothing stops the thread when a client leaves: the place is taken until it ends
                 await asyncio.gather(telling, return_exceptions=True)
         await reply.json(200, told)
-
-
-class CountEndpoint(AskEndpoint):
-    """An ASGI application that counts the tokens of a prompt."""
-
-    def tell(self, model: ServedModel, request: TurnRequest) -> dict[str, Any]:
-        """As `AskEndpoint.tell`."""
-        return counted(model.count_tokens(request.messages, **_prompting(request)))
 
 
 def _prompting(request: TurnRequest) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from localagent.messages import Usage
 from localagent.server.access import Client, Head, in_origin_form
-from localagent.server.answering import AskEndpoint, CountEndpoint, Endpoint
+from localagent.server.answering import AskEndpoint, Endpoint
 from localagent.server.bounds import CROWDED, Receive
 from localagent.server.exchange import BadRequest, Wire
 from localagent.server.metrics import Watched
@@ -32,13 +32,13 @@ from localagent.server.queue import Overloaded
 from localagent.server.reply import Send, refuse
 from localagent.server.routes import OwnRoutes, Refused
 from localagent.server.service import Service
-from localagent.server.tokens import ApplyTemplate, Detokenize, Tokenize
-from localagent.server.wires.chat import ChatCompletions
-from localagent.server.wires.completions import Completions
-from localagent.server.wires.infill import Infill
-from localagent.server.wires.messages import CountTokensWire, MessagesWire
-from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
-from localagent.server.wires.responses import Responses
+from localagent.server.tokens import APPLY_TEMPLATE_WIRE, DETOKENIZE_WIRE, TOKENIZE_WIRE
+from localagent.server.wires.chat import CHAT_WIRE
+from localagent.server.wires.completions import COMPLETIONS_WIRE
+from localagent.server.wires.infill import INFILL_WIRE
+from localagent.server.wires.messages import COUNT_TOKENS_WIRE, MESSAGES_WIRE
+from localagent.server.wires.ollama import OLLAMA_CHAT_WIRE, OLLAMA_GENERATE_WIRE
+from localagent.server.wires.responses import RESPONSES_WIRE
 from localagent.wording import quoted
 
 access_log = logging.getLogger("localagent.access")
@@ -132,14 +132,14 @@ def shapes(wires: Sequence[Wire]) -> Callable[[str], Wire]:
 def all_wires() -> tuple[Wire, ...]:
     """Every API that is spoken."""
     return (
-        ChatCompletions(),
-        Responses(),
-        Completions(),
-        Infill(),
-        MessagesWire(),
-        CountTokensWire(),
-        OllamaChat(),
-        OllamaGenerate(),
+        CHAT_WIRE,
+        RESPONSES_WIRE,
+        COMPLETIONS_WIRE,
+        INFILL_WIRE,
+        MESSAGES_WIRE,
+        COUNT_TOKENS_WIRE,
+        OLLAMA_CHAT_WIRE,
+        OLLAMA_GENERATE_WIRE,
     )
 
 
@@ -156,19 +156,14 @@ def as_meant(path: str, below_v1: Set[str]) -> str:
     return "/" + "/".join(words)
 
 
-def _endpoint(wire: Wire) -> type[Endpoint]:
-    return CountEndpoint if isinstance(wire, CountTokensWire) else Endpoint
-
-
 def create_app(service: Service, wires: Sequence[Wire]) -> Starlette:
     """The application. `wires`: the APIs that it speaks; the first one gives other errors their shape."""
     shape = shapes(wires)
     own = OwnRoutes(service, wires, shape)
     pulls = PullRoutes(own, service.pulling)
-    routes = [Route(wire.path, _endpoint(wire)(wire, service), methods=["POST"]) for wire in wires]
-    routes += [
-        Route(wire.path, AskEndpoint(wire, service), methods=["POST"])
-        for wire in (Tokenize(), Detokenize(), ApplyTemplate())
+    routes = [
+        Route(wire.path, (Endpoint if wire.tell is None else AskEndpoint)(wire, service), methods=["POST"])
+        for wire in (*wires, TOKENIZE_WIRE, DETOKENIZE_WIRE, APPLY_TEMPLATE_WIRE)
     ]
     routes += [  # where no method is named, GET and HEAD
         Route("/", own.root),

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from localagent.messages.values import MAX_REQUEST_DEPTH, refuse_constant
 from localagent.server.exchange import BadRequest
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -45,8 +46,8 @@ class Bounds:
     """Bytes, counted while they arrive: a chunked body announces no length."""
     bodies: int = 64 << 20
     """Bytes of all bodies above 64 kB that are held at once, from their arrival to the end of the answer."""
-    depth: int = 64
-    """Arrays and objects within each other."""
+    depth: int = MAX_REQUEST_DEPTH
+    """Arrays and objects within each other: whatever a model has written may be sent back."""
     values: int = 1 << 18
     """Texts, numbers, arrays and so on in one body. Python takes 80 bytes for an array of two."""
     parsing: float = 0.25
@@ -138,7 +139,9 @@ def parse_json(body: bytes, bounds: Bounds) -> Any:
     try:
         # Where Python's own functions are called, other threads have their turn: the parser is C and gives
         # the interpreter to nobody until it is done.
-        value = json.loads(body.decode(), parse_constant=_not_json, parse_int=_integer, object_hook=_object)
+        value = json.loads(
+            body.decode(), parse_constant=refuse_constant, parse_int=_integer, object_hook=_object
+        )
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     return _mended(value) if _ESCAPED_SURROGATE.search(body) else value
@@ -198,7 +201,3 @@ def _integer(digits: str) -> int:
 
 def _object(value: dict[str, Any]) -> dict[str, Any]:
     return value
-
-
-def _not_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

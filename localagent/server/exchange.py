@@ -9,9 +9,8 @@ to know of the world, it is given in `Answer`.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -28,6 +27,7 @@ from localagent.errors import (
 )
 from localagent.hosts.sampling import SamplingOptions
 from localagent.messages import AssistantMessage, Message
+from localagent.messages.values import MAX_REQUEST_DEPTH, NotJson, check_json
 from localagent.prompt.rendering import ToolSchema
 from localagent.prompt.segments import Raw
 from localagent.tools.bounds import TOOL_BOUNDS, ToolBounds
@@ -64,11 +64,10 @@ class BadRequest(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a request may be. The HTTP layer has bounded its bytes and the depth of its JSON before."""
+    """How large a request may be. The HTTP layer has bounded its bytes before."""
 
     messages: int = 10_000
     tools: ToolBounds = TOOL_BOUNDS
-    depth: int = 64
     images: bool = False
     """Whether the model can see."""
     prompts: int = 128
@@ -205,86 +204,49 @@ class ChoicesWriter(Writer, Protocol):
         """As `feed`, for one of the turns. All choices of a prompt come before those of the next."""
 
 
-class Wire(Protocol):
+class Reader(Protocol):
+    """Reads a request."""
+
+    def __call__(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+        """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
     """One endpoint of one API."""
 
     path: str
-    framing: Framing
+    read: Reader
+    writer: Callable[[TurnRequest, Answer], Writer]
+    """What writes the answer to this request."""
+    error: Callable[[Exception], tuple[int, dict[str, Any]]]
+    """The status and the body that say in this API's own shape what went wrong."""
+    framing: Framing = "sse"
+    fails_in_stream: Callable[[Exception], bool] = lambda _: False
+    """Whether a client that streams gets this by `Writer.fail`, even if nothing was sent before.
 
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """The turn that a request asks for; `body` is any JSON value. Raises BadRequest, nothing else."""
-
-    def writer(self, request: TurnRequest, answer: Answer) -> Writer:
-        """What writes the answer to this request."""
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """The status and the body that say in this API's own shape what went wrong."""
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """Whether a client that streams is told of this by `Writer.fail`, even if nothing was sent before.
-
-        Codex, for one, looks for a prompt that is too long in the stream alone.
-        """
+    Codex, for one, looks for a prompt that is too long in the stream alone.
+    """
+    tell: Callable[[Any, TurnRequest, Mapping[str, Any]], dict[str, Any]] | None = None
+    """Where no turn is run: what a served model answers, in a thread beside the engine's. The mapping has the
+    options of the request that its prompt depends on.
+    """
 
 
 # -- bodies -----------------------------------------------------------------------------------------------
 
 
-def open_body(body: Any, limits: Limits) -> Fields:
+def open_body(body: Any) -> Fields:
     """The body of a request, in which no string, number or depth can do harm any more. Raises BadRequest."""
     if not isinstance(body, dict):
         raise BadRequest("the body of a request must be a JSON object")
     try:
-        _check(body, limits.depth)
-    except _Fault as fault:
-        path = "".join(reversed(fault.steps)).lstrip(".")
+        check_json(body, MAX_REQUEST_DEPTH)
+    except NotJson as fault:
+        steps = (f"[{step}]" if isinstance(step, int) else f".{header_word(step)}" for step in fault.path)
+        path = "".join(steps).lstrip(".")
         raise BadRequest(f"{path}: {fault}", path) from None
     return Fields(body, "")
-
-
-class _Fault(Exception):
-    """A value that no body may hold. The steps of its path are noted from the inside out."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.steps: list[str] = []
-
-
-def _check(value: Any, depth: int) -> None:
-    match value:
-        case str():
-            if not value.isascii() and _SURROGATES.search(value):
-                raise _Fault("a lone surrogate, which is not Unicode text")
-        case bool() | None:
-            pass
-        case int():
-            if value.bit_length() > 1000:
-                raise _Fault("an integer of more than 1,000 bits")
-        case float():
-            if not math.isfinite(value):
-                raise _Fault(f"{value} is not JSON")
-        case dict():
-            for key in value:
-                _check(key, 0)
-            _check_items(((f".{header_word(key)}", item) for key, item in value.items()), depth)
-        case list():
-            _check_items(((f"[{at}]", item) for at, item in enumerate(value)), depth)
-        case _:
-            raise _Fault(f"{type(value).__name__} is not JSON")
-
-
-def _check_items(items: Iterable[tuple[str, Any]], depth: int) -> None:
-    if depth == 0:
-        raise _Fault("nested too deep")
-    for step, item in items:
-        try:
-            _check(item, depth - 1)
-        except _Fault as fault:
-            fault.steps.append(step)
-            raise
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def goes_on(messages: Sequence[Message]) -> bool:
@@ -336,12 +298,12 @@ def sort_options(given: Mapping[str, Any], table: Mapping[str, Option]) -> tuple
 
 
 @contextmanager
-def opened(body: Any, limits: Limits, table: Mapping[str, Option]) -> Iterator[tuple[Fields, list[str]]]:
+def opened(body: Any, table: Mapping[str, Option]) -> Iterator[tuple[Fields, list[str]]]:
     """The body of a request while it is read, and those of its fields that are ignored: see `sort_options`.
 
     Raises BadRequest, also for what the readers of its fields refuse.
     """
-    fields = open_body(body, limits)
+    fields = open_body(body)
     ignored = [*sort_options(body, table)]
     with refusing():
         yield fields, ignored

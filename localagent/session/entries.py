@@ -20,7 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
-from localagent.messages import AnyMessage, explain
+from localagent.messages import AnyMessage, explain, explained
 from localagent.messages.values import Json, Text
 
 VERSION = 1
@@ -117,8 +117,6 @@ def load_line(data: bytes) -> Header | Entry | Damaged:
         reason = explain(error, "entry")
     if data.startswith(OPENING):
         raise ValueError(reason)
-    try:
+    with explained("entry", ValueError):
         entry = UnknownEntry.model_validate_json(data)
-    except ValidationError as error:
-        raise ValueError(explain(error, "entry")) from None
     return Damaged(entry, reason) if entry.kind in KINDS else entry

@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import JsonValue
 
 from localagent.errors import InvalidMessage, UnknownSession, UsageError
 from localagent.files.jsonl import Line, LineProblem
-from localagent.messages import CustomMessage, FlushMessage, Message, RescueMessage, UserMessage, explain
+from localagent.messages import CustomMessage, FlushMessage, Message, RescueMessage, UserMessage, explained
 from localagent.session.context import build_context, check_first_kept
 from localagent.session.entries import (
     VERSION,
@@ -158,7 +157,7 @@ class Session:
 
     def append_custom(self, custom_type: str, payload: JsonValue = None, **fields: Any) -> str:
         """Add data of the application's own, which is never sent to a model."""
-        with _invalid_is_one_line("message"):
+        with explained("message"):
             message = CustomMessage(custom_type=custom_type, payload=payload, **fields)
         return self.append(message)
 
@@ -168,7 +167,7 @@ class Session:
 
     def rescue(self, text: str) -> str:
         """Add a message that prompts the model again after unusable output."""
-        with _invalid_is_one_line("message"):
+        with explained("message"):
             message = RescueMessage(content=text)
         return self.append(message)
 
@@ -259,7 +258,7 @@ class Session:
                 entry_id = secrets.token_hex(4)
                 while entry_id in self._tree.entries or entry_id in lines:
                     entry_id = secrets.token_hex(4)
-                with _invalid_is_one_line("entry"):
+                with explained("entry"):
                     line = dump_line(make(entry_id, head, datetime.now(UTC)))
                 # A message may have been made without validation.
                 if isinstance(found := load_line(line), Damaged):
@@ -327,13 +326,3 @@ def first_words(item: object) -> str | None:
     if isinstance(item, MessageEntry) and isinstance(item.message, UserMessage):
         return one_line(item.message.text, TITLE) or None
     return None
-
-
-@contextmanager
-def _invalid_is_one_line(root: str) -> Iterator[None]:
-    try:
-        yield
-    except ValidationError as error:
-        raise InvalidMessage(explain(error, root)) from None
-    except PydanticSerializationError as error:  # a dict in it was changed since it was validated
-        raise InvalidMessage(f"{root}: {' '.join(str(error).split()):.300}") from None

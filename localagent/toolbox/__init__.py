@@ -5,10 +5,11 @@ Importing this package does not import them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING
 
 from localagent.errors import UsageError
@@ -21,59 +22,28 @@ __all__ = ["SHIPPED", "Shipped", "shipped"]
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A group of tools under one name."""
+    """A group of tools under one name. `home`: a module here, and in it the tool or what makes several."""
 
     description: str
-    make: Callable[[Path], list[Tool]]
-    """Makes the tools. Those for files work below the folder that is passed; the others ignore it."""
+    home: str
 
-
-def _time(root: Path) -> list[Tool]:
-    from localagent.toolbox.clock import current_time
-
-    return [current_time]
-
-
-def _calculator(root: Path) -> list[Tool]:
-    from localagent.toolbox.calculator import calculate
-
-    return [calculate]
-
-
-def _files(root: Path) -> list[Tool]:
-    from localagent.toolbox.files import files
-
-    return files(root)
-
-
-def _write(root: Path) -> list[Tool]:
-    from localagent.toolbox.files import files
-
-    return files(root, write=True)
-
-
-def _web(root: Path) -> list[Tool]:
-    from localagent.toolbox.fetching import require
-    from localagent.toolbox.web import http_get
-
-    require()
-    return [http_get]
-
-
-def _notes(root: Path) -> list[Tool]:
-    from localagent.toolbox.notes import notes
-
-    return notes()
+    def make(self, root: Path) -> list[Tool]:
+        """The tools. Those for files work below the folder `root`, which others ignore. Raises UsageError."""
+        module, _, name = self.home.partition(".")
+        tool = getattr(import_module(f"localagent.toolbox.{module}"), name)
+        return tool(root) if isinstance(tool, FunctionType) else [tool]
 
 
 SHIPPED: Mapping[str, Shipped] = MappingProxyType(
     {
-        "time": Shipped("tell the date and time, in any time zone", _time),
-        "calculator": Shipped("calculate, with exact integers and the usual functions", _calculator),
-        "files": Shipped("list, read and search the files of a folder", _files),
-        "write": Shipped("files, and write them: asks before it does", _write),
-        "web": Shipped("get pages and images from the public internet: asks before it does", _web),
-        "notes": Shipped("keep notes from one conversation to the next", _notes),
+        "time": Shipped("tell the date and time, in any time zone", "clock.current_time"),
+        "calculator": Shipped(
+            "calculate, with exact integers and the usual functions", "calculator.calculate"
+        ),
+        "files": Shipped("list, read and search the files of a folder", "files.files"),
+        "write": Shipped("files, and write them: asks before it does", "files.write"),
+        "web": Shipped("get pages and images from the public internet: asks before it does", "web.web"),
+        "notes": Shipped("keep notes from one conversation to the next", "notes.kept"),
     }
 )
 """By the names that people ask for."""
@@ -84,10 +54,10 @@ def shipped(names: Iterable[str], root: Path | str) -> list[Tool]:
 
     Raises UsageError for an unknown name, a missing package, and a missing folder where one is needed.
     """
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     for name in names:
         if name not in SHIPPED:
             raise UsageError(f"no tools called {name!r}: choose {', '.join(SHIPPED)}")
-        for item in SHIPPED[name].make(Path(root)):
-            found.setdefault(item.name, item)
-    return list(found.values())
+        for tool in SHIPPED[name].make(Path(root)):
+            tools.setdefault(tool.name, tool)
+    return list(tools.values())

@@ -146,6 +146,7 @@ class ConfinedFolder:
         name = parts[-1]
         with self.folder(parts[:-1], create=True) as folder, _explained(parts, None, "write"):
             before = _replaceable(folder, parts)
+            # Not `replacing`: every step is relative to the folder that is open, so no link can lead outside.
             temporary = f".localagent-{secrets.token_hex(8)}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS
             descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)

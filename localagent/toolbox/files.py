@@ -40,6 +40,11 @@ def files(root: Path | str, *, write: bool = False) -> list[Tool]:
     return [*tools, make_write_file(folder)] if write else tools
 
 
+def write(root: Path) -> list[Tool]:
+    """All tools for the files below `root`."""
+    return files(root, write=True)
+
+
 def make_list_files(confined: ConfinedFolder) -> Tool:
     """The tool that lists a folder."""
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from localagent.errors import SaveFailed, ToolError
 from localagent.files.jsonl import LineProblem, LineReader, append_line, open_lines
 from localagent.files.lock import PATIENCE, take
 from localagent.files.paths import cannot_save, user_path
-from localagent.messages import explain
+from localagent.messages import explained
 from localagent.messages.values import Text
 from localagent.tools import Tool, tool
 
@@ -59,6 +59,11 @@ _LINE: TypeAdapter[Note | Removed] = TypeAdapter(Note | Removed)
 def default_path() -> Path:
     """`$LOCALAGENT_HOME/notes.jsonl`, else `notes.jsonl` in the user's data folder. Raises UsageError."""
     return user_path("data", "notes.jsonl")
+
+
+def kept(_: Path) -> list[Tool]:
+    """The tools for the notes of this user."""
+    return notes()
 
 
 def notes(path: Path | str | None = None) -> list[Tool]:
@@ -126,10 +131,8 @@ class NoteBook:
             for note in known:
                 if note.text == text:
                     return note
-            try:
+            with explained("note", ToolError):
                 note = Note(id=last + 1, at=datetime.now(UTC), text=text)
-            except ValidationError as error:
-                raise ToolError(explain(error, "note")) from None
             self._append(note)
             return note
 
@@ -207,7 +210,5 @@ class NoteBook:
 
 
 def _load(data: bytes) -> Note | Removed:
-    try:
+    with explained("note", ValueError):
         return _LINE.validate_json(data)
-    except ValidationError as error:
-        raise ValueError(explain(error, "note")) from None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localagent.errors import ToolError
+from localagent.hosts.protocol import Cancelled
 from localagent.toolbox.confined import MAX_PATH, VERSION_CONTROL, ConfinedFolder, Entry, Parts, shown
 from localagent.tools import Tool, ToolContext, tool
 
@@ -49,7 +50,10 @@ def make_search_files(confined: ConfinedFolder) -> Tool:
         with confined.folder(parts):
             pass  # a missing start is an error; a folder below may vanish before its turn
         search = Search(confined, words, hidden, context)
-        return search.run(parts)
+        try:
+            return search.run(parts)
+        except Cancelled:
+            raise ToolError("the search was cancelled") from None
 
     return search_files
 
@@ -73,7 +77,7 @@ class Search:
     """It has seen as many files as it looks at: what it has seen is still searched, and nothing else."""
 
     def run(self, start: Parts) -> str:
-        """Search a folder and all below it. Raises ToolError when the call was cancelled."""
+        """Search a folder and all below it. Raises Cancelled."""
         for parts, entry in self._walk(start):
             if self._has_words(_folded("/".join(parts))):
                 self._found(f"{shown(parts)}{'/' if entry.kind == 'folder' else ''}")
@@ -100,8 +104,6 @@ class Search:
             folder = waiting.pop()
             try:
                 entries = sorted(self._entries(folder), key=lambda entry: entry.name)
-            except Cancelled:
-                raise
             except ToolError:
                 self.unreadable += 1  # removed meanwhile, or no permission
                 continue
@@ -167,13 +169,6 @@ class Search:
             self.stopped = f"stopped at {FOUND} lines: use more words, or search a folder further down"
         else:
             self.lines.append(line)
-
-
-class Cancelled(ToolError):
-    """The call was cancelled, so nobody waits for the result."""
-
-    def __init__(self) -> None:
-        super().__init__("the search was cancelled")
 
 
 def _folded(text: str) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urljoin
 
 from localagent.errors import ToolError
 from localagent.messages import ImagePart, ResultPart, TextPart
 from localagent.messages.media import MAX_BYTES, sniff
 from localagent.settings import why_offline
-from localagent.toolbox.fetching import Fetched, Limits, fetch
+from localagent.toolbox.fetching import Fetched, Limits, fetch, require
 from localagent.tools import Tool, ToolContext, ToolOutput, tool
 
 MAX_TEXT = 20_000
@@ -248,3 +249,9 @@ class _Reader:
 
 http_get = make_http_get()
 """The tool as it ships."""
+
+
+def web(_: Path) -> list[Tool]:
+    """The tool, whose libraries have to be there. Raises UsageError."""
+    require()
+    return [http_get]

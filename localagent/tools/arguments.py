@@ -13,10 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
 
 from localagent.errors import InvalidArguments
-from localagent.messages.values import check_json
+from localagent.messages.values import NotJson, check_json
 from localagent.tools.findings import findings, shown
 from localagent.tools.names import matched
 from localagent.tools.readings import misread, too_many
@@ -210,7 +209,7 @@ def _validate(
         return adapter.validate_json(text, extra="forbid" if closed else None), []
     except ValidationError as error:
         return None, findings(error, name, value)
-    except PydanticCustomError as error:
+    except NotJson as error:
         return None, [f"{name}: {error}"]
     except Exception as error:  # a type's own validator may raise anything
         return None, [one_line(f"{name}: {type(error).__name__}: {error}", 400)]

@@ -20,9 +20,10 @@ from localagent.agent import (
     RunFailed,
 )
 from localagent.agent.approvals import NOBODY, approve
-from localagent.agent.concurrency import Cancel, Coroutines
+from localagent.agent.concurrency import Coroutines
 from localagent.agent.slot import NOT_RUN, open_slots
 from localagent.errors import InvalidMessage
+from localagent.hosts.protocol import Cancel
 from localagent.messages import ToolCallPart
 from localagent.tools import ToolSet, tool
 from tests.agent.replaying import block, follow, lines, scripted

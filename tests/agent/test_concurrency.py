@@ -10,9 +10,9 @@ from time import monotonic, sleep
 import pytest
 
 from localagent.agent import HandedOver, ToolEnded, ToolStarted, TurnStarted
-from localagent.agent.concurrency import AHEAD, Cancel, Cancelled, Coroutines, Stepper, in_thread
+from localagent.agent.concurrency import AHEAD, Coroutines, Stepper, in_thread
 from localagent.agent.events import is_piece
-from localagent.hosts.protocol import Prefilled, Queued
+from localagent.hosts.protocol import Cancel, Cancelled, Prefilled, Queued
 from localagent.messages import ToolCallPart
 from parsers import ArgumentEnd, ArgumentsDelta, CallEnd, CallStart, Markup, Reasoning, Text
 

@@ -265,7 +265,7 @@ def test_apple_silicon_prefers_mlx(
     [
         ('"one"', "", "not valid TOML"),
         ("[models.one]", "[model.one]", "models.one"),
-        ("context = 128\nlicence", "licence", "models.one.context: field required"),
+        ("context = 128\nlicence", "licence", "models.one.context: Field required"),
         ("context = 128", 'context = "many"', "models.one.context"),
         ("context = 128", "context = 0", "models.one.context"),
         ("dialect =", "dialekt =", "models.one.dialekt"),

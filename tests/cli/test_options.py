@@ -193,7 +193,7 @@ def test_what_was_kept_fills_what_was_not_given():
     assert fill(ModelOptions(model="given"), kept, "it") == ModelOptions(model="given", seed=3)
     with pytest.raises(UsageError) as error:
         fill(ToolOptions(), {"tools": ["a", 3]}, "it")
-    assert str(error.value) == "it: tools.1: Input should be a valid string"
+    assert str(error.value) == "it: tools[1]: Input should be a valid string"
 
 
 # The cache

@@ -9,7 +9,8 @@ from contextlib import aclosing
 
 import pytest
 
-from localagent.remote.following import AnyFlag, followed
+from localagent.hosts.protocol import Cancel
+from localagent.remote.following import followed
 
 
 def counting(seen: list[threading.Thread], left: threading.Event | None = None) -> Iterator[int]:
@@ -80,4 +81,4 @@ def test_any_of_several_flags(flags, is_set):
         made.append(None if flag is None else threading.Event())
         if flag:
             made[-1].set()
-    assert AnyFlag(*made).is_set() is is_set
+    assert Cancel(*made).is_set() is is_set

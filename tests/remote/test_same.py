@@ -17,7 +17,7 @@ from localagent.messages import AssistantMessage, SystemMessage, UserMessage
 from localagent.model import Model, load
 from localagent.prompt.segments import Prompt
 from localagent.remote import RemoteModel
-from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.chat import CHAT_WIRE
 from localagent.tools import tool
 from localagent.turn import Done, TurnEvent
 from parsers import ArgumentEnd, ArgumentsDelta, Malformed, Markup, Reasoning, Text
@@ -232,7 +232,7 @@ def test_n8_whatever_the_model_writes_comes_to_the_same(output: str, held: bool)
         return Model(host, named("lfm2"), name="model-1")
 
     here = list(model().stream("Go.", tools=[WEATHER]))
-    with serving(model(), wires=[ChatCompletions()], buffer_tool_calls=held) as server:
+    with serving(model(), wires=[CHAT_WIRE], buffer_tool_calls=held) as server:
         there = list(RemoteModel.open(server.url, "model-1").stream("Go.", tools=[WEATHER]))
     assert isinstance(here[-1], Done)
     assert isinstance(there[-1], Done)

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
+from localagent.hosts.protocol import Cancelled
 from localagent.remote import server as module
-from localagent.remote.server import Cancelled, Server, proxy_for
+from localagent.remote.server import Server, proxy_for
 from tests.remote.scripted import head, scripted, whole
 
 

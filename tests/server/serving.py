@@ -54,6 +54,7 @@ class PlainWire:
 
     path = PATH
     framing = "sse"
+    tell = None
 
     def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
         if not isinstance(body, dict) or not isinstance(body.get("prompt"), str):

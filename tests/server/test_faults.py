@@ -24,7 +24,7 @@ from localagent.server.access import Access
 from localagent.server.app import all_wires
 from localagent.server.bounds import Bounds
 from localagent.server.models import ModelPool
-from localagent.server.wires.messages import CountTokensWire
+from localagent.server.wires.messages import COUNT_TOKENS_WIRE
 from parsers import DIALECTS
 from tests.agent.replaying import scripted
 from tests.conftest import LONG
@@ -260,8 +260,8 @@ def test_prompts_are_counted_one_after_the_other(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Model, "count_tokens", count)
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
-    with serving(speaking(), wires=[CountTokensWire()]) as server:
-        answers = at_once(5, lambda _: server.ask(body, path=CountTokensWire.path))
+    with serving(speaking(), wires=[COUNT_TOKENS_WIRE]) as server:
+        answers = at_once(5, lambda _: server.ask(body, path=COUNT_TOKENS_WIRE.path))
     assert [answer.json for answer in answers] == [{"input_tokens": 7}] * 5
     assert most == 1
 
@@ -276,16 +276,16 @@ def test_counts_that_find_the_queue_full_are_told_to_come_back() -> None:
         assert goes_on.wait(20)
         return tuple(text.encode())
 
-    with serving(pool=pool, wires=[CountTokensWire(), PlainWire()]) as server:
+    with serving(pool=pool, wires=[COUNT_TOKENS_WIRE, PlainWire()]) as server:
         assert server.ask({"prompt": "Go."}).status == 200  # the model is loaded
         assert isinstance(model.host, EngineHost)
         model.host._engine.vocabulary.tokenize = slowly  # type: ignore[method-assign]
         with server.connect() as gone:
-            gone.sendall(server.request(body, path=CountTokensWire.path))
+            gone.sendall(server.request(body, path=COUNT_TOKENS_WIRE.path))
             until(lambda: pool.served["one"].counts.running == 1)
         answers: list[Answered] = []
         threads = [
-            threading.Thread(target=lambda: answers.append(server.ask(body, path=CountTokensWire.path)))
+            threading.Thread(target=lambda: answers.append(server.ask(body, path=COUNT_TOKENS_WIRE.path)))
             for _ in range(5)
         ]
         for thread in threads:

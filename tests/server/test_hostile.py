@@ -505,13 +505,13 @@ def test_who_goes_on_sending_after_a_refusal_is_cut_off(server):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"[" * 65 + b"]" * 65, "levels deep"),
-        (b'{"prompt":' * 100 + b"1" + b"}" * 100, "levels deep"),
+        (b"[" * 201 + b"]" * 201, "levels deep"),
+        (b'{"prompt":' * 300 + b"1" + b"}" * 300, "levels deep"),
         (b"[" * 9_000, "levels deep"),
         (b"{" * 9_000, "levels deep"),
         (b'{"a":"' + b"[" * 5000 + b'"}', "prompt"),
-        (b'{"a":"\\\\","b":' + b"[" * 70 + b"]" * 70 + b"}", "levels deep"),
-        (b"[" * 64 + b"]" * 64, "prompt"),
+        (b'{"a":"\\\\","b":' + b"[" * 210 + b"]" * 210 + b"}", "levels deep"),
+        (b"[" * 200 + b"]" * 200, "prompt"),
         (b'{"prompt": NaN}', "not JSON"),
         (b'{"prompt": Infinity}', "not JSON"),
         (b'{"prompt": "a', "not JSON"),

@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from localagent.server.wires.chat import ChatCompletions
-from localagent.server.wires.completions import Completions
-from localagent.server.wires.responses import Responses
+from localagent.server.wires.chat import CHAT_WIRE
+from localagent.server.wires.completions import COMPLETIONS_WIRE
+from localagent.server.wires.responses import RESPONSES_WIRE
 from tests.server.serving import serving
 
 pytestmark = pytest.mark.engine
@@ -34,7 +34,7 @@ LONG: Any = [{"role": "user", "content": "word " * 3000}]
 def client(nano: dict[str, Path]) -> Iterator[openai.OpenAI]:
     from localagent.model import load
 
-    wires = [ChatCompletions(), Responses(), Completions()]
+    wires = [CHAT_WIRE, RESPONSES_WIRE, COMPLETIONS_WIRE]
     with (
         load(nano["llamacpp"], context=1024) as model,
         serving(model, wires=wires) as server,

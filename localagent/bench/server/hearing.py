@@ -10,8 +10,9 @@ from time import monotonic
 from typing import Any
 
 from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken
+from localagent.hosts.protocol import Cancelled
 from localagent.remote.refusals import error_in
-from localagent.remote.server import Cancelled, Server
+from localagent.remote.server import Server
 from localagent.wording import one_line, quoted
 
 _MOST_LINES = 100_000

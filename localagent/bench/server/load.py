@@ -20,8 +20,8 @@ from typing import Any
 from localagent.bench.server.rules import CHAT
 from localagent.bench.server.target import Target
 from localagent.errors import StreamBroken
+from localagent.hosts.protocol import Cancelled
 from localagent.remote.refusals import stream_error
-from localagent.remote.server import Cancelled
 
 WORDS = """
     a the one two three small old red green warm cold long short new good river house garden winter summer

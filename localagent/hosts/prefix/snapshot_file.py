@@ -14,12 +14,12 @@ import json
 import os
 import stat
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from localagent.files.paths import replacing
 from localagent.hosts.engine import Packed
 
 Turns = Sequence[tuple[str, tuple[int, ...]]]
@@ -69,19 +69,13 @@ def write_file(
         "states": [[p.layout, [memoryview(b).nbytes for b in p.buffers]] for p in states],
     }
     raw = json.dumps(header).encode("ascii")
-    handle, name = tempfile.mkstemp(prefix=path.name + ".tmp", dir=path.parent)
     content = hashlib.blake2b(digest_size=_DIGEST)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + _LENGTH.pack(len(raw)) + digest(raw) + raw)
-            for buffer in (buffer for state in states for buffer in state.buffers):
-                content.update(buffer)
-                file.write(buffer)
-            file.write(content.digest())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path, 0o600) as file:  # unsynced: the digests tell what did not get to the disk
+        file.write(_MAGIC + _LENGTH.pack(len(raw)) + digest(raw) + raw)
+        for buffer in (buffer for state in states for buffer in state.buffers):
+            content.update(buffer)
+            file.write(buffer)
+        file.write(content.digest())
 
 
 def read_header(path: Path) -> Header | None:

@@ -102,7 +102,7 @@ class SnapshotFolder:
 
     def shrink(self, folder: Path) -> None:
         """Remove what killed processes left behind, then files until the limits hold."""
-        for torn in _by_use(self.root, f"*/*{_SUFFIX}.tmp*"):
+        for torn in _by_use(self.root, f"*/.*{_SUFFIX}.*.new"):
             with suppress(OSError):
                 if time.time() - torn.stat().st_mtime > _TORN_AFTER:
                     torn.unlink()
@@ -122,7 +122,7 @@ class SnapshotFolder:
             size += _size(path)
             count += 1
             path.unlink(missing_ok=True)
-        for torn in _by_use(self.root, f"*/*{_SUFFIX}.tmp*"):
+        for torn in _by_use(self.root, f"*/.*{_SUFFIX}.*.new"):
             torn.unlink(missing_ok=True)
         for folder in (path for path in self.root.glob("*") if path.is_dir()):
             with suppress(OSError):  # it holds something that is not ours

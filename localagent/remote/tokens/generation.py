@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -17,7 +16,9 @@ from localagent.errors import (
 )
 from localagent.hosts.generation import Generation
 from localagent.hosts.protocol import (
+    Cancel,
     CancelFlag,
+    Cancelled,
     Finish,
     Logprobs,
     PassedOn,
@@ -25,9 +26,9 @@ from localagent.hosts.protocol import (
     StopReason,
     Token,
 )
-from localagent.remote.following import AnyFlag, followed
+from localagent.remote.following import followed
 from localagent.remote.refusals import stream_error
-from localagent.remote.server import Cancelled, Server
+from localagent.remote.server import Server
 from localagent.remote.tokens.apis import Api, Asked, Chunk
 from localagent.remote.tokens.vocabulary import Spelling
 
@@ -63,8 +64,7 @@ class RemoteGeneration:
         self._spelling = spelling
         self._record = record
         self._passed = passed
-        self._left = threading.Event()
-        self._flag = AnyFlag(self._left, cancel)
+        self._cancel = Cancel(cancel)
         self._tokens: list[Token] = []
         self._finish: Finish | None = None
         self._sent = False
@@ -99,11 +99,11 @@ class RemoteGeneration:
 
     def asteps(self) -> AsyncGenerator[Step, None]:
         """The same on an event loop, with a thread that reads from the server. Leaving early cancels it."""
-        return followed(self.steps(), self._left)
+        return followed(self.steps(), self._cancel)
 
     def close(self) -> None:
         """Stop early; `finish` then says "cancelled". Safe to call twice and after the end."""
-        self._left.set()
+        self._cancel.set()
         with suppress(LocalAgentError, ValueError):  # the second: another thread is reading
             for _ in self._steps:
                 pass
@@ -150,7 +150,7 @@ class RemoteGeneration:
         state = self._state
         if chunk.cached is not None:
             state.cached = min(max(0, chunk.cached), len(self._asked.ids))
-        if self._flag.is_set():  # what has arrived already is not looked at any more
+        if self._cancel.is_set():  # what has arrived already is not looked at any more
             raise Cancelled
         if state.ended is not None:
             return
@@ -204,11 +204,11 @@ class RemoteGeneration:
         """What comes of the request, which is sent again while nothing has."""
         pause = _PAUSE
         for attempt in range(1, ATTEMPTS + 1):
-            if self._flag.is_set():  # as where it is closed before its first step
+            if self._cancel.is_set():  # as where it is closed before its first step
                 raise Cancelled
             api, came, self._sent = self._make_api(), False, True
             try:
-                with self._server.open(api.path, api.body(self._asked), self._flag) as answer:
+                with self._server.open(api.path, api.body(self._asked), self._cancel) as answer:
                     for event in answer.frames() if answer.streams else (answer.json(),):
                         if isinstance(event, Mapping) and event.get("error"):
                             raise stream_error(self._server.url, event)
@@ -232,7 +232,7 @@ class RemoteGeneration:
     def _wait(self, seconds: float) -> None:
         end = monotonic() + seconds
         while (left := end - monotonic()) > 0:
-            if self._flag.is_set():
+            if self._cancel.is_set():
                 raise Cancelled
             sleep(min(_TICK, left))
 

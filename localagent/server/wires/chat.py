@@ -19,11 +19,11 @@ from localagent.server.exchange import (
     DEFAULT_LIMITS,
     STATELESS,
     Answer,
-    Framing,
     Limits,
     Option,
     Refused,
     TurnRequest,
+    Wire,
     dump,
     goes_on,
     header_word,
@@ -82,69 +82,59 @@ OPTIONS: Mapping[str, Option] = {
 _FINISH = {"stop": "stop", "length": "length", "content_filter": "content_filter"}
 
 
-class ChatCompletions:
-    """The endpoint."""
-
-    path = "/v1/chat/completions"
-    framing: Framing = "sse"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
-            messages = body.get("messages")
-            if isinstance(messages, list) and len(messages) > limits.messages:
-                raise fields.wrong(
-                    f"{len(messages):,} of them, and the server takes {limits.messages:,}", "messages"
-                )
-            conversation = openai.from_wire(_with_functions(messages))
-            if not conversation:
-                raise fields.wrong("a conversation needs at least one message", "messages")
-            refuse_images(conversation, limits, "messages")
-            offer = read_tools(fields, limits)
-            options = read_sampling(fields, "max_completion_tokens", "max_tokens")
-            if (most := _logprobs(fields)) is not None:
-                options["logprobs"] = most
-            thinking, budget, asked, unread = _thinking(fields)
-            stream = fields.flag("stream")
-            wanted, made = read_choices(fields, options, stream)
-            stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
-            return TurnRequest(
-                model=fields.maybe_text("model") or "",
-                messages=conversation,
-                choices=made,
-                continue_final_message=_continues(fields, conversation),
-                tools=offer.tools,
-                options=options,
-                tool_choice=offer.choice,
-                parallel_tool_calls=fields.flag("parallel_tool_calls", True),
-                response_format=read_format(fields, "response_format", limits),
-                strict=offer.strict,
-                thinking=thinking,
-                thinking_budget=budget,
-                thinking_field=asked,
-                stream=stream,
-                stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
-                ignored=(*ignored, *offer.ignored, *unread),
-                details={
-                    "offer": offer,
-                    "include_usage": stream_options.flag("include_usage"),
-                    "logprobs": most is not None,
-                    "wanted": wanted,
-                },
+def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    with opened(body, OPTIONS) as (fields, ignored):
+        messages = body.get("messages")
+        if isinstance(messages, list) and len(messages) > limits.messages:
+            raise fields.wrong(
+                f"{len(messages):,} of them, and the server takes {limits.messages:,}", "messages"
             )
+        conversation = openai.from_wire(_with_functions(messages))
+        if not conversation:
+            raise fields.wrong("a conversation needs at least one message", "messages")
+        refuse_images(conversation, limits, "messages")
+        offer = read_tools(fields, limits)
+        options = read_sampling(fields, "max_completion_tokens", "max_tokens")
+        if (most := _logprobs(fields)) is not None:
+            options["logprobs"] = most
+        thinking, budget, asked, unread = _thinking(fields)
+        stream = fields.flag("stream")
+        wanted, made = read_choices(fields, options, stream)
+        stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
+        return TurnRequest(
+            model=fields.maybe_text("model") or "",
+            messages=conversation,
+            choices=made,
+            continue_final_message=_continues(fields, conversation),
+            tools=offer.tools,
+            options=options,
+            tool_choice=offer.choice,
+            parallel_tool_calls=fields.flag("parallel_tool_calls", True),
+            response_format=read_format(fields, "response_format", limits),
+            strict=offer.strict,
+            thinking=thinking,
+            thinking_budget=budget,
+            thinking_field=asked,
+            stream=stream,
+            stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
+            ignored=(*ignored, *offer.ignored, *unread),
+            details={
+                "offer": offer,
+                "include_usage": stream_options.flag("include_usage"),
+                "logprobs": most is not None,
+                "wanted": wanted,
+            },
+        )
 
-    def writer(self, request: TurnRequest, answer: Answer) -> ChoiceWriter:
-        """As `Wire.writer`."""
-        kinds = ("chat.completion.chunk", "chat.completion")
-        return ChoiceWriter(request, answer, ChatChoice, "chatcmpl", kinds)
 
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return error_body(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`."""
-        return False
+CHAT_WIRE = Wire(
+    "/v1/chat/completions",
+    _read,
+    lambda request, answer: ChoiceWriter(
+        request, answer, ChatChoice, "chatcmpl", ("chat.completion.chunk", "chat.completion")
+    ),
+    error_body,
+)
 
 
 def _continues(body: Fields, conversation: Sequence[Message]) -> bool:

@@ -14,11 +14,11 @@ from localagent.prompt.segments import Gap, Raw
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
-    Framing,
     Limits,
     Option,
     Refused,
     TurnRequest,
+    Wire,
     opened,
 )
 from localagent.server.wires.choices import ChoiceWriter, read_choices
@@ -48,53 +48,44 @@ DEFAULT_LENGTH = 16
 """The most tokens of an answer where no limit is given: the API's own default. -1 is none."""
 
 
-class Completions:
-    """The endpoint."""
+def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    with opened(body, OPTIONS) as (fields, ignored):
+        prompts = _prompts(fields, limits)
+        options = read_sampling(fields, "max_tokens")
+        if body.get("max_tokens") is None:
+            options["max_tokens"] = DEFAULT_LENGTH
+        most = fields.number("logprobs", Numbers(whole=True, least=0, most=MOST_LOGPROBS))
+        if most is not None:
+            options["logprobs"] = most
+        echo, stream = fields.flag("echo"), fields.flag("stream")
+        if echo and most is not None:
+            raise fields.wrong("the prompt has no log-probabilities here: leave out logprobs", "echo")
+        wanted, made = read_choices(fields, options, stream)
+        stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
+        return TurnRequest(
+            model=fields.maybe_text("model") or "",
+            raw_prompts=prompts,
+            choices=made,
+            echo=echo,
+            options=options,
+            stream=stream,
+            ignored=tuple(ignored),
+            details={
+                "include_usage": stream_options.flag("include_usage"),
+                "logprobs": most,
+                "wanted": wanted,
+            },
+        )
 
-    path = "/v1/completions"
-    framing: Framing = "sse"
 
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
-            prompts = _prompts(fields, limits)
-            options = read_sampling(fields, "max_tokens")
-            if body.get("max_tokens") is None:
-                options["max_tokens"] = DEFAULT_LENGTH
-            most = fields.number("logprobs", Numbers(whole=True, least=0, most=MOST_LOGPROBS))
-            if most is not None:
-                options["logprobs"] = most
-            echo, stream = fields.flag("echo"), fields.flag("stream")
-            if echo and most is not None:
-                raise fields.wrong("the prompt has no log-probabilities here: leave out logprobs", "echo")
-            wanted, made = read_choices(fields, options, stream)
-            stream_options = fields.maybe_object("stream_options") or Fields({}, "stream_options")
-            return TurnRequest(
-                model=fields.maybe_text("model") or "",
-                raw_prompts=prompts,
-                choices=made,
-                echo=echo,
-                options=options,
-                stream=stream,
-                ignored=tuple(ignored),
-                details={
-                    "include_usage": stream_options.flag("include_usage"),
-                    "logprobs": most,
-                    "wanted": wanted,
-                },
-            )
-
-    def writer(self, request: TurnRequest, answer: Answer) -> ChoiceWriter:
-        """As `Wire.writer`."""
-        return ChoiceWriter(request, answer, Completion, "cmpl", ("text_completion", "text_completion"))
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return error_body(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`."""
-        return False
+COMPLETIONS_WIRE = Wire(
+    "/v1/completions",
+    _read,
+    lambda request, answer: ChoiceWriter(
+        request, answer, Completion, "cmpl", ("text_completion", "text_completion")
+    ),
+    error_body,
+)
 
 
 def _prompts(fields: Fields, limits: Limits) -> tuple[Raw, ...]:

@@ -14,10 +14,10 @@ from localagent.server.exchange import (
     DEFAULT_LIMITS,
     Answer,
     Frame,
-    Framing,
     Limits,
     Option,
     TurnRequest,
+    Wire,
     opened,
 )
 from localagent.server.wires.openai import (
@@ -41,49 +41,28 @@ OPTIONS: Mapping[str, Option] = {
 """Every field that changes the answer. All else is a hint."""
 
 
-class Infill:
-    """The endpoint."""
-
-    path = "/infill"
-    framing: Framing = "sse"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`. With `n_predict` 0, the prompt is evaluated for those that come, and one token is
-        drawn and thrown away.
-        """
-        with opened(body, limits, OPTIONS) as (fields, ignored):
-            before, after = (fields.maybe_text(f"input_{name}") or "" for name in ("prefix", "suffix"))
-            others = [
-                (each.maybe_text("filename") or "", each.text("text"))
-                for each in fields.objects("input_extra")
-            ]
-            only_reads = body.get("n_predict") == 0
-            if only_reads:
-                fields.take("n_predict")
-            options = read_sampling(fields, "n_predict", "max_tokens")
-            if only_reads:
-                options["max_tokens"] = 1
-            gap = Gap(before + (fields.maybe_text("prompt") or ""), after, others=tuple(others))
-            return TurnRequest(
-                model=fields.maybe_text("model") or "",
-                raw_prompts=(gap,),
-                options=options,
-                stream=fields.flag("stream"),
-                ignored=tuple(ignored),
-                details={"only_reads": only_reads},
-            )
-
-    def writer(self, request: TurnRequest, answer: Answer) -> InfillWriter:
-        """As `Wire.writer`."""
-        return InfillWriter(request, answer)
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return error_body(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`."""
-        return False
+def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    """With `n_predict` 0, the prompt is evaluated for those that come, and one token is drawn, for nobody."""
+    with opened(body, OPTIONS) as (fields, ignored):
+        before, after = (fields.maybe_text(f"input_{name}") or "" for name in ("prefix", "suffix"))
+        others = [
+            (each.maybe_text("filename") or "", each.text("text")) for each in fields.objects("input_extra")
+        ]
+        only_reads = body.get("n_predict") == 0
+        if only_reads:
+            fields.take("n_predict")
+        options = read_sampling(fields, "n_predict", "max_tokens")
+        if only_reads:
+            options["max_tokens"] = 1
+        gap = Gap(before + (fields.maybe_text("prompt") or ""), after, others=tuple(others))
+        return TurnRequest(
+            model=fields.maybe_text("model") or "",
+            raw_prompts=(gap,),
+            options=options,
+            stream=fields.flag("stream"),
+            ignored=tuple(ignored),
+            details={"only_reads": only_reads},
+        )
 
 
 class InfillWriter:
@@ -136,3 +115,6 @@ def _ended(done: Done) -> dict[str, Any]:
         "truncated": False,
         **own_fields(done),
     }
+
+
+INFILL_WIRE = Wire("/infill", _read, InfillWriter, error_body)

@@ -13,13 +13,12 @@ from localagent.prompt.rendering import ToolSchema
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     STATELESS,
-    Answer,
     BadRequest,
-    Framing,
     Limits,
     Option,
     Refused,
     TurnRequest,
+    Wire,
     header_word,
     opened,
 )
@@ -65,44 +64,23 @@ _OF_SERVER_TOOLS = re.compile(r"\w+_tool_(?:use|result)|container_upload")
 """Blocks of tools that Anthropic's servers run. They may stand in a conversation that began there."""
 
 
-class MessagesWire:
-    """`POST /v1/messages`."""
-
-    path = "/v1/messages"
-    framing: Framing = "sse"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
-            return _Request(fields, limits, ignored).read()
-
-    def writer(self, request: TurnRequest, answer: Answer) -> MessagesWriter:
-        """As `Wire.writer`."""
-        return MessagesWriter(answer)
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return error_body(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`."""
-        return False
+def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    with opened(body, OPTIONS) as (fields, ignored):
+        return _Request(fields, limits, ignored).read()
 
 
-class CountTokensWire(MessagesWire):
-    """`POST /v1/messages/count_tokens`: a request like any other, of which only the prompt is counted."""
-
-    path = "/v1/messages/count_tokens"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`."""
-        with opened(body, limits, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
-            return _Request(fields, limits, ignored).read()
+def _read_counted(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    with opened(body, {**OPTIONS, "compaction": "hint"}) as (fields, ignored):
+        return _Request(fields, limits, ignored).read()
 
 
-def counted(tokens: int) -> dict[str, Any]:
-    """The answer of count_tokens."""
-    return {"input_tokens": tokens}
+def _count(model: Any, request: TurnRequest, prompting: Mapping[str, Any]) -> dict[str, Any]:
+    return {"input_tokens": model.count_tokens(request.messages, **prompting)}
+
+
+MESSAGES_WIRE = Wire("/v1/messages", _read, lambda _, answer: MessagesWriter(answer), error_body)
+COUNT_TOKENS_WIRE = replace(MESSAGES_WIRE, path="/v1/messages/count_tokens", read=_read_counted, tell=_count)
+"""A request like any other, of which only the prompt is counted."""
 
 
 # -- requests -----------------------------------------------------------------------------------------------

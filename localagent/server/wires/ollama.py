@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from localagent.hosts.sampling import SamplingOptions
@@ -22,11 +23,11 @@ from localagent.server.exchange import (
     Answer,
     BadRequest,
     Frame,
-    Framing,
     Limits,
     Option,
     Refused,
     TurnRequest,
+    Wire,
     goes_on,
     header_word,
     message_of,
@@ -84,67 +85,53 @@ MODEL_OPTIONS: Mapping[str, Option] = {
 """What becomes of the fields of a request, and of its `options`. All others are hints."""
 
 
-class OllamaChat:
-    """`POST /api/chat`."""
-
-    path = "/api/chat"
-    framing: Framing = "ndjson"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`. Without messages, the model is only to be loaded, or unloaded."""
-        with opened(body, limits, CHAT_OPTIONS) as (fields, ignored):
-            turns = fields.take("messages")
-            if isinstance(turns, list):
-                if len(turns) > (most := limits.messages):
-                    raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
-                turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
-                _drop_vain_ids([turn for turn in turns if isinstance(turn, dict)])
-            messages = openai.from_wire([] if turns is None else turns)
-            return _request(fields, limits, ignored, messages, read_tools(fields, limits))
-
-    def writer(self, request: TurnRequest, answer: Answer) -> OllamaWriter:
-        """As `Wire.writer`."""
-        return OllamaWriter(request, answer, chat=True)
-
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return status_of(problem), _error(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`."""
-        return False
+def _read_chat(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    """Without messages, the model is only to be loaded, or unloaded."""
+    with opened(body, CHAT_OPTIONS) as (fields, ignored):
+        turns = fields.take("messages")
+        if isinstance(turns, list):
+            if len(turns) > (most := limits.messages):
+                raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
+            turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
+            _drop_vain_ids([turn for turn in turns if isinstance(turn, dict)])
+        messages = openai.from_wire([] if turns is None else turns)
+        return _request(fields, limits, ignored, messages, read_tools(fields, limits))
 
 
-class OllamaGenerate(OllamaChat):
-    """`POST /api/generate`."""
-
-    path = "/api/generate"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`. Without a prompt, the model is only to be loaded, or unloaded."""
-        with opened(body, limits, GENERATE_OPTIONS) as (fields, ignored):
-            prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
-            turn = {"role": "user", "content": prompt, "images": fields.take("images")}
-            suffix = fields.maybe_text("suffix")
-            if suffix and turn["images"]:
-                raise fields.wrong("there is no place for images around a gap in a text", "suffix")
-            if fields.flag("raw") or suffix:
-                if system:
-                    ignored.append("system")
-                _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
-                return _request(
-                    fields, limits, ignored, raw=Gap(prompt, suffix) if suffix else prompt or None
-                )
-            if not prompt and not turn["images"]:
-                return _request(fields, limits, ignored)
-            messages = openai.from_wire([_as_openai(turn, "", limits)])
+def _read_generate(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    """Without a prompt, the model is only to be loaded, or unloaded."""
+    with opened(body, GENERATE_OPTIONS) as (fields, ignored):
+        prompt, system = fields.maybe_text("prompt") or "", fields.maybe_text("system")
+        turn = {"role": "user", "content": prompt, "images": fields.take("images")}
+        suffix = fields.maybe_text("suffix")
+        if suffix and turn["images"]:
+            raise fields.wrong("there is no place for images around a gap in a text", "suffix")
+        if fields.flag("raw") or suffix:
             if system:
-                messages = [SystemMessage.text(system), *messages]
-            return _request(fields, limits, ignored, messages)
+                ignored.append("system")
+            _as_openai(turn, "", DEFAULT_LIMITS)  # refuses images, for which there is no place in text
+            return _request(fields, limits, ignored, raw=Gap(prompt, suffix) if suffix else prompt or None)
+        if not prompt and not turn["images"]:
+            return _request(fields, limits, ignored)
+        messages = openai.from_wire([_as_openai(turn, "", limits)])
+        if system:
+            messages = [SystemMessage.text(system), *messages]
+        return _request(fields, limits, ignored, messages)
 
-    def writer(self, request: TurnRequest, answer: Answer) -> OllamaWriter:
-        """As `Wire.writer`."""
-        return OllamaWriter(request, answer, chat=False)
+
+OLLAMA_CHAT_WIRE = Wire(
+    "/api/chat",
+    _read_chat,
+    lambda request, answer: OllamaWriter(request, answer, chat=True),
+    lambda problem: (status_of(problem), _error(problem)),
+    framing="ndjson",
+)
+OLLAMA_GENERATE_WIRE = replace(
+    OLLAMA_CHAT_WIRE,
+    path="/api/generate",
+    read=_read_generate,
+    writer=lambda request, answer: OllamaWriter(request, answer, chat=False),
+)
 
 
 # -- requests -----------------------------------------------------------------------------------------------
@@ -227,7 +214,7 @@ def _keep_alive(body: Fields) -> float | None:
     if given is None:
         return None
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return math.inf if given < 0 else float(given)
+        return float(given) if 0 <= given < 1e300 else math.inf  # JSON has integers that no float holds
     if isinstance(given, str) and len(given) < 60:
         text = given.removeprefix("-")
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(text))

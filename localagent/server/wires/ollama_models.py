@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from localagent.server.exchange import DEFAULT_LIMITS, Limits, open_body, refusing
+from localagent.server.exchange import open_body, refusing
 
 API_VERSION = "0.12.10"
 """The version of Ollama whose API this is. Clients refuse to talk to versions that they find too old."""
@@ -44,9 +44,9 @@ class Described:
     """When it is unloaded, in seconds since 1970."""
 
 
-def asked_model(body: Any, limits: Limits = DEFAULT_LIMITS) -> str:
+def asked_model(body: Any) -> str:
     """The name in a request to `/api/show`. Raises BadRequest."""
-    fields = open_body(body, limits)
+    fields = open_body(body)
     with refusing():
         name = fields.maybe_text("model") or fields.maybe_text("name")
         if not name:
@@ -54,10 +54,10 @@ def asked_model(body: Any, limits: Limits = DEFAULT_LIMITS) -> str:
         return name.removesuffix(":latest")
 
 
-def asked_pull(body: Any, limits: Limits = DEFAULT_LIMITS) -> tuple[str, bool]:
+def asked_pull(body: Any) -> tuple[str, bool]:
     """The name in a request to `/api/pull`, and whether its progress is streamed. Raises BadRequest."""
     with refusing():
-        return asked_model(body, limits), open_body(body, limits).flag("stream", True)
+        return asked_model(body), open_body(body).flag("stream", True)
 
 
 def tags(models: Iterable[Described]) -> dict[str, Any]:

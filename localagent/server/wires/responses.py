@@ -13,12 +13,11 @@ from localagent.hosts.sampling import MOST_LOGPROBS
 from localagent.server.exchange import (
     DEFAULT_LIMITS,
     STATELESS,
-    Answer,
-    Framing,
     Limits,
     Option,
     Refused,
     TurnRequest,
+    Wire,
     goes_on,
     header_word,
     opened,
@@ -51,86 +50,77 @@ SUMMARIES = ("auto", "concise", "detailed", "none")
 """Whichever is asked for, the reasoning itself is what stands where its summary would."""
 
 
-class Responses:
-    """The endpoint."""
-
-    path = "/v1/responses"
-    framing: Framing = "sse"
-
-    def read(self, body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-        """As `Wire.read`."""
-        with opened(body, limits, OPTIONS) as (fields, ignored):
-            given = body.get("input")
-            if isinstance(given, list) and len(given) > limits.messages:
-                raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")
-            conversation, left_out = openai.read_input(given)
-            ignored.extend(map(header_word, dict.fromkeys(left_out)))
-            system = fields.maybe_text("instructions") or None
-            if not conversation:
-                raise fields.wrong("a conversation needs at least one message", "input")
-            refuse_images(conversation, limits, "input")
-            offer = read_tools(fields, limits)
-            ignored.extend(offer.ignored)
-            options = read_sampling(fields, "max_output_tokens")
-            include, top = _include(fields, ignored), _top(fields)
-            if top is not None or LOGPROBS in include:
-                options["logprobs"] = top or 0
-            text = fields.maybe_object("text") or Fields({}, "text")
-            response_format = read_format(text, "format", limits)
-            ignored.extend(map(text.path, text.rest()))
-            reasoning = fields.maybe_object("reasoning") or Fields({}, "reasoning")
-            effort = reasoning.maybe_text("effort")
-            thinking = read_effort(Fields({"effort": effort}, "reasoning"), "effort")
-            summary = reasoning.word("summary", SUMMARIES)
-            ignored.extend(map(header_word, map(reasoning.path, reasoning.rest())))
-            parallel = fields.flag("parallel_tool_calls", True)
-            return TurnRequest(
-                model=fields.maybe_text("model") or "",
-                messages=conversation,
-                continue_final_message=goes_on(conversation),
-                system=system,
-                tools=offer.tools,
-                options=options,
-                tool_choice=offer.choice,
-                parallel_tool_calls=parallel,
-                response_format=response_format,
-                strict=offer.strict,
-                thinking=thinking,
-                thinking_field="reasoning.effort",
-                stream=fields.flag("stream"),
-                stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
-                ignored=tuple(ignored),
-                details={
-                    "offer": offer,
-                    "logprobs": "logprobs" in options,
-                    "sealed": SEALED_REASONING in include,
-                    "summary": summary not in (None, "none"),
-                    "echo": {
-                        "instructions": system,
-                        "max_output_tokens": options.get("max_tokens"),
-                        "parallel_tool_calls": parallel,
-                        "reasoning": {"effort": effort, "summary": summary},
-                        "temperature": options.get("temperature"),
-                        "text": {"format": _flat(response_format)},
-                        "tool_choice": _echo_choice(offer),
-                        "tools": [_echo_tool(offer, tool) for tool in offer.tools],
-                        "top_logprobs": top or 0,
-                        "top_p": options.get("top_p"),
-                    },
+def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
+    with opened(body, OPTIONS) as (fields, ignored):
+        given = body.get("input")
+        if isinstance(given, list) and len(given) > limits.messages:
+            raise fields.wrong(f"{len(given):,} items, and the server takes {limits.messages:,}", "input")
+        conversation, left_out = openai.read_input(given)
+        ignored.extend(map(header_word, dict.fromkeys(left_out)))
+        system = fields.maybe_text("instructions") or None
+        if not conversation:
+            raise fields.wrong("a conversation needs at least one message", "input")
+        refuse_images(conversation, limits, "input")
+        offer = read_tools(fields, limits)
+        ignored.extend(offer.ignored)
+        options = read_sampling(fields, "max_output_tokens")
+        include, top = _include(fields, ignored), _top(fields)
+        if top is not None or LOGPROBS in include:
+            options["logprobs"] = top or 0
+        text = fields.maybe_object("text") or Fields({}, "text")
+        response_format = read_format(text, "format", limits)
+        ignored.extend(map(text.path, text.rest()))
+        reasoning = fields.maybe_object("reasoning") or Fields({}, "reasoning")
+        effort = reasoning.maybe_text("effort")
+        thinking = read_effort(Fields({"effort": effort}, "reasoning"), "effort")
+        summary = reasoning.word("summary", SUMMARIES)
+        ignored.extend(map(header_word, map(reasoning.path, reasoning.rest())))
+        parallel = fields.flag("parallel_tool_calls", True)
+        return TurnRequest(
+            model=fields.maybe_text("model") or "",
+            messages=conversation,
+            continue_final_message=goes_on(conversation),
+            system=system,
+            tools=offer.tools,
+            options=options,
+            tool_choice=offer.choice,
+            parallel_tool_calls=parallel,
+            response_format=response_format,
+            strict=offer.strict,
+            thinking=thinking,
+            thinking_field="reasoning.effort",
+            stream=fields.flag("stream"),
+            stream_tool_calls=fields.maybe_flag("stream_tool_calls"),
+            ignored=tuple(ignored),
+            details={
+                "offer": offer,
+                "logprobs": "logprobs" in options,
+                "sealed": SEALED_REASONING in include,
+                "summary": summary not in (None, "none"),
+                "echo": {
+                    "instructions": system,
+                    "max_output_tokens": options.get("max_tokens"),
+                    "parallel_tool_calls": parallel,
+                    "reasoning": {"effort": effort, "summary": summary},
+                    "temperature": options.get("temperature"),
+                    "text": {"format": _flat(response_format)},
+                    "tool_choice": _echo_choice(offer),
+                    "tools": [_echo_tool(offer, tool) for tool in offer.tools],
+                    "top_logprobs": top or 0,
+                    "top_p": options.get("top_p"),
                 },
-            )
+            },
+        )
 
-    def writer(self, request: TurnRequest, answer: Answer) -> ResponseWriter:
-        """As `Wire.writer`."""
-        return ResponseWriter(request, answer)
 
-    def error(self, problem: Exception) -> tuple[int, dict[str, Any]]:
-        """As `Wire.error`."""
-        return error_body(problem)
-
-    def fails_in_stream(self, problem: Exception) -> bool:
-        """As `Wire.fails_in_stream`. Codex shortens its conversation when it reads this in a stream."""
-        return isinstance(problem, ContextOverflow)
+RESPONSES_WIRE = Wire(
+    "/v1/responses",
+    _read,
+    ResponseWriter,
+    error_body,
+    # Codex shortens its conversation when it reads this in a stream.
+    fails_in_stream=lambda problem: isinstance(problem, ContextOverflow),
+)
 
 
 def _include(body: Fields, ignored: list[str]) -> list[str]:

@@ -213,7 +213,7 @@ def test_a_full_disk_is_a_warning(
 
 def test_clearing_removes_everything_and_nothing_else(tmp_path: Path) -> None:
     path = write(tmp_path, talk(1, 100))
-    (path.parent / (path.name + ".tmpabc")).write_text("torn")
+    path.with_name(f".{path.name}.1-abc.new").write_text("torn")
     keep = tmp_path / "notes.txt"
     keep.write_text("mine")
     assert SnapshotFolder(tmp_path).clear()[0] == 1
@@ -328,7 +328,7 @@ def test_a_sequence_longer_than_the_context_is_left_alone(tmp_path: Path) -> Non
 
 def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
     path = write(tmp_path, talk(1, 100))
-    torn = path.with_name(path.name + ".tmpabc")
+    torn = path.with_name(f".{path.name}.1-abc.new")
     torn.write_bytes(b"torn")
     cache, chain = fresh(tmp_path)
     go(cache, chain, talk(2, 100))

@@ -18,17 +18,17 @@ from localagent.messages import AssistantMessage, MalformedToolCallPart, Reasoni
 from localagent.prompt.request import RequestWarning, build_request
 from localagent.prompt.variables import TARGET, to_wire
 from localagent.server.exchange import BadRequest
-from localagent.server.wires.chat import OPTIONS, ChatCompletions
-from localagent.server.wires.completions import Completions
+from localagent.server.wires.chat import CHAT_WIRE, OPTIONS
+from localagent.server.wires.completions import COMPLETIONS_WIRE
 from localagent.server.wires.openai import Scores, Spans
-from localagent.server.wires.responses import Responses
+from localagent.server.wires.responses import RESPONSES_WIRE
 from localagent.turn import Done, Scored
 from parsers import DIALECTS, CallStart, Malformed, Reason
 from tests.parsers import outputs
 from tests.server.wires.rules import check_chat, deltas_of
 from tests.server.wires.turns import ANSWER, TOOL, answered, data_of, scored, spell, tokens_of, turn_of
 
-WIRE = ChatCompletions()
+WIRE = CHAT_WIRE
 USER = {"role": "user", "content": "Go."}
 ASK: dict[str, Any] = {"messages": [USER], "tools": [TOOL]}
 S, E = "<|tool_call_start|>", "<|tool_call_end|>"
@@ -391,7 +391,11 @@ def test_tokens_that_nobody_can_spell_and_that_cannot_come_are_still_json():
 
 def test_progress_and_warnings_are_no_part_of_an_answer():
     others = [Queued(1), Prefilled(1, 2, 0), RequestWarning("images_removed", "no eyes")]
-    for wire, body in ((WIRE, ASK), (Responses(), {"input": "Go."}), (Completions(), {"prompt": "Go."})):
+    for wire, body in (
+        (WIRE, ASK),
+        (RESPONSES_WIRE, {"input": "Go."}),
+        (COMPLETIONS_WIRE, {"prompt": "Go."}),
+    ):
         writer = wire.writer(wire.read(body), ANSWER)
         assert [writer.feed(event) for event in others] == [[], [], []]
 
@@ -405,7 +409,7 @@ def test_what_was_not_enforced_of_a_schema_is_told_beside_the_choices():
         data, whole = chat(events, body)
         assert whole["relaxed_schemas"] == [relaxed]
         assert [chunk["relaxed_schemas"] for chunk in data[:-1] if "relaxed_schemas" in chunk] == [[relaxed]]
-    writer = Responses().writer(Responses().read({"input": "Go."}), ANSWER)
+    writer = RESPONSES_WIRE.writer(RESPONSES_WIRE.read({"input": "Go."}), ANSWER)
     assert [writer.feed(event) for event in events] and writer.whole()["relaxed_schemas"] == [relaxed]
 
 

@@ -16,14 +16,14 @@ from localagent.hosts.protocol import Logprobs
 from localagent.prompt.segments import Gap
 from localagent.server.exchange import BadRequest
 from localagent.server.raw import continuing
-from localagent.server.wires.completions import Completions
+from localagent.server.wires.completions import COMPLETIONS_WIRE
 from localagent.turn import Done
 from tests.agent.replaying import scripted
 from tests.server.wires.rules import check_completion
 from tests.server.wires.test_chat import E, S, clean
 from tests.server.wires.turns import ANSWER, answered, data_of, scored, spell, tokens_of, turn_of
 
-WIRE = Completions()
+WIRE = COMPLETIONS_WIRE
 ASK: dict[str, Any] = {"prompt": "Once upon"}
 OUTPUTS = ["", " a time", "<think>hm</think>", f"text {S}[f(a=1)]{E}", "日本語 🌍\u2028 end"]
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from localagent.hosts.sampling import SamplingOptions
 from localagent.server.exchange import BadRequest, Limits, TurnRequest, Wire, dump, header_word
-from localagent.server.wires.messages import CountTokensWire, MessagesWire
-from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
+from localagent.server.wires.messages import COUNT_TOKENS_WIRE, MESSAGES_WIRE
+from localagent.server.wires.ollama import OLLAMA_CHAT_WIRE, OLLAMA_GENERATE_WIRE
 from tests.server.wires.telling import ANSWER
 from tests.server.wires.test_requests import WIRES as OPENAI
 
@@ -122,10 +122,10 @@ WIRES: dict[str, tuple[Wire, dict[str, Any]]] = {
     wire.path: (wire, body)
     for wire, body in (
         *OPENAI.values(),
-        (MessagesWire(), MESSAGES),
-        (CountTokensWire(), MESSAGES),
-        (OllamaChat(), CHAT),
-        (OllamaGenerate(), GENERATE),
+        (MESSAGES_WIRE, MESSAGES),
+        (COUNT_TOKENS_WIRE, MESSAGES),
+        (OLLAMA_CHAT_WIRE, CHAT),
+        (OLLAMA_GENERATE_WIRE, GENERATE),
     )
 }
 LIMITS = Limits(images=True)
@@ -143,7 +143,7 @@ def deep(levels: int) -> Any:
 JUNK = [
     None, True, False, 0, -1, 1.5, 1e300, float("nan"), float("inf"), 10**400, 10**5000, "", "x", "\ud800", "\x00", "a\r\nb: c",
     [], [[]], [None], {}, {"type": "x"}, {"type": None}, {"": 1}, {"\ud800": 1}, {"role": "wizard", "content": "x"},
-    deep(70), deep(300), "x" * 100_000, [1] * 1000, {"type": "function"}, {"type": "object", "properties": 3}, b"bytes", object(),
+    deep(70), deep(190), deep(300), "x" * 100_000, [1] * 1000, {"type": "function"}, {"type": "object", "properties": 3}, b"bytes", object(),
 ]  # fmt: skip
 
 

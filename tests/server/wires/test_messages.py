@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -39,15 +40,16 @@ from localagent.messages import (
 )
 from localagent.server.exchange import BadRequest, Frame, Limits
 from localagent.server.wires.message_writer import SIGNATURE
-from localagent.server.wires.messages import OPTIONS, CountTokensWire, MessagesWire, counted
+from localagent.server.wires.messages import COUNT_TOKENS_WIRE, MESSAGES_WIRE, OPTIONS
 from localagent.tools.bounds import ToolBounds
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Reasoning, Text
+from parsers.literals.values import MAX_DEPTH
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
 
-MESSAGES, COUNT_TOKENS = MessagesWire(), CountTokensWire()
+MESSAGES, COUNT_TOKENS = MESSAGES_WIRE, COUNT_TOKENS_WIRE
 EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 BETA_EVENT: TypeAdapter[Any] = TypeAdapter(BetaRawMessageStreamEvent)
 THINK, THOUGHT = DIALECTS["lfm2"].reasoning.open, DIALECTS["lfm2"].reasoning.close
@@ -720,11 +722,25 @@ def test_results_stand_before_the_words_beside_them():
 def test_a_prompt_that_is_counted_may_end_with_the_assistant():
     messages = [HELLO, {"role": "assistant", "content": "{"}]
     assert read(messages=messages).continue_final_message
-    assert len(COUNT_TOKENS.read({"model": "m", "messages": messages}).messages) == 2
-    assert MessageTokensCount.model_validate(counted(7)).input_tokens == 7
+    request = COUNT_TOKENS.read({"model": "m", "messages": messages})
+    assert len(request.messages) == 2
+    model = SimpleNamespace(count_tokens=lambda messages, **_: 7)
+    assert MessageTokensCount.model_validate(COUNT_TOKENS.tell(model, request, {})).input_tokens == 7
 
 
 # -- bodies that are wrong ----------------------------------------------------------------------------------
+
+
+@given(st.integers(1, MAX_DEPTH))
+def test_whatever_a_model_may_write_may_be_sent_back(levels):
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    call = {"type": "tool_use", "id": "a", "name": "add", "input": {"a": deep}}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "no"}]}
+    messages = [HELLO, {"role": "assistant", "content": [call]}, result]
+    assert read(messages=messages).messages[1].tool_calls[0].arguments == {"a": deep}
+
 
 DEEP: Any = 1
 for _ in range(200):
@@ -779,7 +795,7 @@ def user(*content: Any) -> dict[str, Any]:
         ({"tools": [{}]}, "tools[0].name"),
         ({"tools": [{"type": 7}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
-        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 60),
+        ({"tools": [{"name": "f", "input_schema": {"x": DEEP}}]}, "tools[0].input_schema.x" + "[0]" * 196),
         ({"tools": [{"name": "", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{**ADD, "description": 7}]}, "tools[0].description"),
         ({"tools": [{**ADD, "strict": "yes"}]}, "tools[0].strict"),

@@ -35,8 +35,8 @@ from localagent.server.wires.ollama import (
     CHAT_OPTIONS,
     GENERATE_OPTIONS,
     MODEL_OPTIONS,
-    OllamaChat,
-    OllamaGenerate,
+    OLLAMA_CHAT_WIRE,
+    OLLAMA_GENERATE_WIRE,
 )
 from localagent.server.wires.ollama_models import (
     RUNNING,
@@ -54,7 +54,7 @@ from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
 
-CHAT, GENERATE = OllamaChat(), OllamaGenerate()
+CHAT, GENERATE = OLLAMA_CHAT_WIRE, OLLAMA_GENERATE_WIRE
 THINK, THOUGHT = DIALECTS["lfm2"].reasoning.open, DIALECTS["lfm2"].reasoning.close
 HELLO = {"role": "user", "content": "Hello."}
 NAMED = {"model": "replay", "created_at": "2023-11-14T22:13:20.250000Z"}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from localagent.server.exchange import BadRequest, Limits
-from localagent.server.wires.chat import ChatCompletions
+from localagent.server.wires.chat import CHAT_WIRE
+from localagent.server.wires.completions import COMPLETIONS_WIRE
 from localagent.server.wires.completions import OPTIONS as COMPLETION_OPTIONS
-from localagent.server.wires.completions import Completions
-from localagent.server.wires.responses import Responses
+from localagent.server.wires.responses import RESPONSES_WIRE
 from localagent.tools.bounds import ToolBounds
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}, "required": ["a"]}
@@ -101,9 +101,9 @@ COMPLETIONS: dict[str, Any] = {
     "stream_options": {"include_usage": True},
 }
 WIRES = {
-    "chat": (ChatCompletions(), CHAT),
-    "responses": (Responses(), RESPONSES),
-    "completions": (Completions(), COMPLETIONS),
+    "chat": (CHAT_WIRE, CHAT),
+    "responses": (RESPONSES_WIRE, RESPONSES),
+    "completions": (COMPLETIONS_WIRE, COMPLETIONS),
 }
 
 
@@ -189,17 +189,17 @@ def test_what_cannot_be_had_is_refused_by_name(name, change, param, why):
 
 @pytest.mark.parametrize(
     ("limits", "param"),
-    [(Limits(messages=3), "messages"), (Limits(tools=ToolBounds(count=1)), "tools"), (Limits(tools=ToolBounds(schema=9)), "tools[0].function.parameters"), (Limits(depth=3), "messages[1].content")],
+    [(Limits(messages=3), "messages"), (Limits(tools=ToolBounds(count=1)), "tools"), (Limits(tools=ToolBounds(schema=9)), "tools[0].function.parameters")],
 )  # fmt: skip
 def test_requests_are_bounded(limits, param):
     with pytest.raises(BadRequest) as caught:
-        ChatCompletions().read(CHAT, limits)
+        CHAT_WIRE.read(CHAT, limits)
     assert caught.value.param == param
 
 
 def test_the_items_of_a_response_are_bounded():
     with pytest.raises(BadRequest, match="8 items") as caught:
-        Responses().read(RESPONSES, Limits(messages=7))
+        RESPONSES_WIRE.read(RESPONSES, Limits(messages=7))
     assert caught.value.param == "input"
 
 
@@ -213,14 +213,14 @@ def test_the_items_of_a_response_are_bounded():
     ],
 )
 def test_formats_of_other_servers_are_read_too(form, read):
-    request = ChatCompletions().read({"messages": CHAT["messages"], "response_format": form})
+    request = CHAT_WIRE.read({"messages": CHAT["messages"], "response_format": form})
     if read is SCHEMA:
         read = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": False}}
     assert request.response_format == read
 
 
 def test_everything_of_a_chat_completion_is_read():
-    request = ChatCompletions().read(CHAT)
+    request = CHAT_WIRE.read(CHAT)
     assert (request.model, request.stream) == ("m", True)
     assert request.tool_choice == {"type": "function", "function": {"name": "f"}}
     assert (request.parallel_tool_calls, request.strict, request.thinking) == (False, True, "medium")
@@ -243,7 +243,7 @@ def test_everything_of_a_chat_completion_is_read():
 
 
 def test_everything_of_a_response_is_read():
-    request = Responses().read(RESPONSES)
+    request = RESPONSES_WIRE.read(RESPONSES)
     assert (request.system, request.stream, request.tool_choice, request.thinking) == (
         "Be kind.",
         True,
@@ -283,7 +283,7 @@ def test_everything_of_a_response_is_read():
     ],
 )
 def test_what_clients_send_for_no_limit_and_no_choice_is_understood(given, options):
-    request = ChatCompletions().read({"messages": CHAT["messages"], **given})
+    request = CHAT_WIRE.read({"messages": CHAT["messages"], **given})
     assert (request.options, request.ignored) == (options, ())
 
 
@@ -308,7 +308,7 @@ def test_what_clients_send_for_no_limit_and_no_choice_is_understood(given, optio
     ],
 )
 def test_thinking_is_asked_for_in_many_ways(given, level, budget):
-    request = ChatCompletions().read({"messages": CHAT["messages"], **given})
+    request = CHAT_WIRE.read({"messages": CHAT["messages"], **given})
     assert (request.thinking, request.thinking_budget) == (level, budget)
 
 
@@ -324,7 +324,7 @@ def test_thinking_is_asked_for_in_many_ways(given, level, budget):
     ],
 )
 def test_the_field_that_asks_for_thinking_is_known(given, field):
-    assert ChatCompletions().read({"messages": CHAT["messages"], **given}).thinking_field == field
+    assert CHAT_WIRE.read({"messages": CHAT["messages"], **given}).thinking_field == field
 
 
 WHOLE = {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2, "n": 1, "best_of": 1, "presence_penalty": 0}
@@ -333,10 +333,10 @@ WHOLE = {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2, "n": 1, "best_o
 @pytest.mark.parametrize("kind", [int, float])
 def test_a_whole_number_may_have_a_point(kind):
     given = {name: kind(value) for name, value in WHOLE.items()}
-    request = Completions().read({"prompt": "Once", **given})
+    request = COMPLETIONS_WIRE.read({"prompt": "Once", **given})
     assert request.options == {"max_tokens": 9, "top_k": 40, "seed": 7, "logprobs": 2}
     assert all(type(value) is int for value in request.options.values())
-    scored = Responses().read({"input": "Hi", "top_logprobs": kind(3)})
+    scored = RESPONSES_WIRE.read({"input": "Hi", "top_logprobs": kind(3)})
     assert repr(scored.options) == "{'logprobs': 3}"
 
 
@@ -345,7 +345,7 @@ def test_only_the_tools_that_are_allowed_are_offered():
         "type": "allowed_tools",
         "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "g"}}]},
     }
-    request = ChatCompletions().read(CHAT | {"tool_choice": allowed})
+    request = CHAT_WIRE.read(CHAT | {"tool_choice": allowed})
     assert ([tool["function"]["name"] for tool in request.tools], request.tool_choice) == (["g"], "auto")
 
 
@@ -354,12 +354,12 @@ def test_a_tool_that_is_allowed_must_be_there(mode):
     entry = {"type": "function", "function": {"name": "nobody"}}
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [entry]}}
     with pytest.raises(BadRequest, match="there is no tool 'nobody'"):
-        ChatCompletions().read(CHAT | {"tool_choice": allowed})
+        CHAT_WIRE.read(CHAT | {"tool_choice": allowed})
 
 
 def test_variables_of_a_template_and_wishes_for_thinking_that_are_not_read_are_named():
     asked = {"chat_template_kwargs": {"enable_thinking": False, "mood": 1}, "reasoning": {"exclude": True}}
-    request = ChatCompletions().read({"messages": CHAT["messages"]} | asked)
+    request = CHAT_WIRE.read({"messages": CHAT["messages"]} | asked)
     assert request.thinking is False
     assert request.ignored == ("reasoning.exclude", "chat_template_kwargs.mood")
 
@@ -371,7 +371,7 @@ def test_wishes_for_thinking_that_an_earlier_one_overrules_are_named():
         "thinking_budget_tokens": 7,
         "chat_template_kwargs": {"enable_thinking": False, "thinking": True},
     }
-    request = ChatCompletions().read({"messages": CHAT["messages"]} | wishes)
+    request = CHAT_WIRE.read({"messages": CHAT["messages"]} | wishes)
     assert (request.thinking, request.thinking_budget) == ("low", 7)
     assert request.ignored == (
         "reasoning.effort",
@@ -383,9 +383,9 @@ def test_wishes_for_thinking_that_an_earlier_one_overrules_are_named():
 def test_a_tool_may_be_named_like_a_choice():
     tools = [{"type": "function", "function": {"name": "none"}}]
     choice = {"type": "function", "function": {"name": "none"}}
-    request = ChatCompletions().read({"messages": CHAT["messages"], "tools": tools, "tool_choice": choice})
+    request = CHAT_WIRE.read({"messages": CHAT["messages"], "tools": tools, "tool_choice": choice})
     assert request.tool_choice == choice
-    assert ChatCompletions().read(CHAT | {"tool_choice": "none"}).tool_choice == "none"
+    assert CHAT_WIRE.read(CHAT | {"tool_choice": "none"}).tool_choice == "none"
 
 
 def test_an_image_in_the_result_of_a_tool_does_not_end_the_conversation():
@@ -395,9 +395,9 @@ def test_an_image_in_the_result_of_a_tool_does_not_end_the_conversation():
         CHAT["messages"][2],
         {"role": "tool", "tool_call_id": "c1", "content": [shown]},
     ]
-    assert ChatCompletions().read({"messages": messages}).messages[2].results[0].parts[0].kind == "image"
+    assert CHAT_WIRE.read({"messages": messages}).messages[2].results[0].parts[0].kind == "image"
     user = [{"role": "user", "content": [shown]}]
-    assert ChatCompletions().read({"messages": user}, Limits(images=True)).messages[0].images
+    assert CHAT_WIRE.read({"messages": user}, Limits(images=True)).messages[0].images
 
 
 def test_every_field_of_completions_is_in_the_table():
@@ -419,14 +419,14 @@ def test_what_just_fits_is_taken():
         "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
     }
     limits = Limits(messages=2, tools=ToolBounds(count=2, schema=len(json.dumps(schema))))
-    request = ChatCompletions().read(body, limits)
+    request = CHAT_WIRE.read(body, limits)
     assert [tool["function"]["name"] for tool in request.tools] == ["n" * 256, "g"]
     assert (len(request.options["stop"]), request.options["logprobs"]) == (100, 20)
     assert request.tools[0]["function"]["description"] == ""
     assert request.tools[1]["function"]["parameters"] == schema
     items = [{"role": "user", "content": "x"}] * 2
-    assert Responses().read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
-    assert Completions().read({"prompt": ["x"], "logprobs": 20}).options["logprobs"] == 20
+    assert RESPONSES_WIRE.read({"input": items, "top_logprobs": 20}, limits).options == {"logprobs": 20}
+    assert COMPLETIONS_WIRE.read({"prompt": ["x"], "logprobs": 20}).options["logprobs"] == 20
 
 
 FUNCTION = {"type": "function", "name": "f"}
@@ -457,10 +457,10 @@ FUNCTION = {"type": "function", "name": "f"}
 def test_what_is_said_of_tools_that_cannot_be_offered(change, said):
     body = {"input": "Go.", **change}
     if said is None:  # nothing in it to be offered
-        assert Responses().read(body, Limits(tools=ToolBounds(count=2))).tools == []
+        assert RESPONSES_WIRE.read(body, Limits(tools=ToolBounds(count=2))).tools == []
         return
     with pytest.raises(BadRequest) as caught:
-        Responses().read(body, Limits(tools=ToolBounds(count=2, schema=100)))
+        RESPONSES_WIRE.read(body, Limits(tools=ToolBounds(count=2, schema=100)))
     assert str(caught.value) == said
     assert caught.value.param == said.partition(":")[0]
 
@@ -479,6 +479,6 @@ def test_what_is_said_of_tools_that_cannot_be_offered(change, said):
     ],
 )  # fmt: skip
 def test_which_tools_may_be_called(tools, choice, offered, read, ignored):
-    request = Responses().read({"input": "Go.", "tools": tools, "tool_choice": choice})
+    request = RESPONSES_WIRE.read({"input": "Go.", "tools": tools, "tool_choice": choice})
     assert [tool["function"]["name"] for tool in request.tools] == offered
     assert (request.tool_choice, request.ignored) == (read, ignored)

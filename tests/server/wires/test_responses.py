@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from localagent.errors import ContextOverflow, EngineFailed
 from localagent.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from localagent.server.exchange import BadRequest, Limits
-from localagent.server.wires.chat import ChatCompletions
-from localagent.server.wires.responses import OPTIONS, Responses
+from localagent.server.wires.chat import CHAT_WIRE
+from localagent.server.wires.responses import OPTIONS, RESPONSES_WIRE
 from localagent.tools.bounds import ToolBounds
 from localagent.turn import Done
 from parsers import CallStart, Malformed, Reason
@@ -23,7 +23,7 @@ from tests.server.wires.rules import check_response
 from tests.server.wires.test_chat import TURNS, E, S, clean
 from tests.server.wires.turns import ANSWER, answered, data_of, scored, spell, tokens_of, turn_of
 
-WIRE = Responses()
+WIRE = RESPONSES_WIRE
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}
 CUSTOM = {"type": "custom", "name": "f", "description": "d", "format": {"type": "text"}}
 ASK: dict[str, Any] = {"input": "Go.", "tools": [FUNCTION]}
@@ -359,7 +359,7 @@ def test_logprobs_stand_in_the_part_of_the_text():
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
 def test_chat_completions_are_stateless_too(field):
     with pytest.raises(BadRequest, match=rf"^{field}: .*stateless"):
-        ChatCompletions().read({"messages": [{"role": "user", "content": "Go."}], field: "resp_1"})
+        CHAT_WIRE.read({"messages": [{"role": "user", "content": "Go."}], field: "resp_1"})
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "conversation", "background"])

@@ -9,12 +9,12 @@ import pytest
 
 from localagent.messages import Timings, Usage, UserMessage
 from localagent.server.exchange import TurnRequest, Wire
-from localagent.server.wires.chat import ChatCompletions
-from localagent.server.wires.completions import Completions
-from localagent.server.wires.messages import CountTokensWire, MessagesWire
+from localagent.server.wires.chat import CHAT_WIRE
+from localagent.server.wires.completions import COMPLETIONS_WIRE
+from localagent.server.wires.messages import COUNT_TOKENS_WIRE, MESSAGES_WIRE
 from localagent.server.wires.offer import Offer
-from localagent.server.wires.ollama import OllamaChat, OllamaGenerate
-from localagent.server.wires.responses import Responses
+from localagent.server.wires.ollama import OLLAMA_CHAT_WIRE, OLLAMA_GENERATE_WIRE
+from localagent.server.wires.responses import RESPONSES_WIRE
 from localagent.turn import Done, TurnEvent
 from tests.server.wires.test_requests import RESPONSES, SCHEMA
 from tests.server.wires.turns import ANSWER, TOOL, answered, turn_of
@@ -29,14 +29,14 @@ ECHO = {
 }  # fmt: skip
 LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
     (
-        ChatCompletions(),
+        CHAT_WIRE,
         {"messages": USER},
         TurnRequest(
             model="", messages=GO, tools=[], details={"offer": Offer(), "include_usage": False, "logprobs": False, "wanted": 1},
         ),
     ),
     (
-        Responses(),
+        RESPONSES_WIRE,
         {"input": "Go."},
         TurnRequest(
             model="", messages=GO, tools=[], thinking_field="reasoning.effort",
@@ -44,20 +44,20 @@ LEAST: list[tuple[Wire, dict[str, Any], TurnRequest]] = [
         ),
     ),
     (
-        Completions(),
+        COMPLETIONS_WIRE,
         {"prompt": "Go."},
         TurnRequest(
             model="", raw_prompts=("Go.",), options={"max_tokens": 16},
             details={"include_usage": False, "logprobs": None, "wanted": 1},
         ),
     ),
-    (MessagesWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
-    (CountTokensWire(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
-    (OllamaChat(), {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], stream=True, thinking_field="think")),
-    (OllamaGenerate(), {"prompt": "Go."}, TurnRequest(model="", messages=GO, tools=[], stream=True, thinking_field="think")),
-    (OllamaChat(), {}, TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think")),
+    (MESSAGES_WIRE, {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
+    (COUNT_TOKENS_WIRE, {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], thinking_field="thinking")),
+    (OLLAMA_CHAT_WIRE, {"messages": USER}, TurnRequest(model="", messages=GO, tools=[], stream=True, thinking_field="think")),
+    (OLLAMA_GENERATE_WIRE, {"prompt": "Go."}, TurnRequest(model="", messages=GO, tools=[], stream=True, thinking_field="think")),
+    (OLLAMA_CHAT_WIRE, {}, TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think")),
     (
-        OllamaGenerate(),
+        OLLAMA_GENERATE_WIRE,
         {"prompt": "Go.", "raw": True},
         TurnRequest(model="", messages=[], tools=[], stream=True, thinking_field="think", raw_prompts=("Go.",)),
     ),
@@ -75,7 +75,7 @@ def test_the_least_request_asks_for_nothing_else(wire: Wire, body: Any, request_
 
 
 def test_the_answer_repeats_what_the_request_asked_for() -> None:
-    assert Responses().read(RESPONSES).details["echo"] == {
+    assert RESPONSES_WIRE.read(RESPONSES).details["echo"] == {
         **ECHO,
         "instructions": "Be kind.",
         "max_output_tokens": 9,
@@ -97,7 +97,7 @@ def test_the_answer_repeats_what_the_request_asked_for() -> None:
         "tool_choice": {"type": "custom", "name": "g"},
         "text": {"format": form},
     }
-    echo = Responses().read(body | {"parallel_tool_calls": False}).details["echo"]
+    echo = RESPONSES_WIRE.read(body | {"parallel_tool_calls": False}).details["echo"]
     assert (echo["tools"], echo["tool_choice"]) == ([custom], {"type": "custom", "name": "g"})
     assert (echo["text"], echo["parallel_tool_calls"]) == ({"format": form}, False)
 
@@ -118,7 +118,7 @@ SAID = {"thinking": "hm", "tool_calls": [{"id": "call_k3y0", "function": {"index
 MADE = {"model": "lfm2-nano", "created_at": "2023-11-14T22:13:20.500000Z"}
 ANSWERS: list[tuple[Wire, dict[str, Any], dict[str, Any]]] = [
     (
-        ChatCompletions(),
+        CHAT_WIRE,
         {"messages": USER, "tools": [TOOL]},
         {
             "id": "chatcmpl-k3y", "object": "chat.completion", "created": 1_700_000_000, "model": "lfm2-nano",
@@ -138,7 +138,7 @@ ANSWERS: list[tuple[Wire, dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (
-        Responses(),
+        RESPONSES_WIRE,
         {"input": "Go.", "tools": [{"type": "function", "name": "f"}]},
         {
             **ECHO, "id": "resp_k3y", "object": "response", "created_at": 1_700_000_000, "status": "completed",
@@ -159,7 +159,7 @@ ANSWERS: list[tuple[Wire, dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (
-        MessagesWire(),
+        MESSAGES_WIRE,
         {"messages": USER},
         {
             "id": "msg_k3y", "type": "message", "role": "assistant", "model": "lfm2-nano",
@@ -173,8 +173,8 @@ ANSWERS: list[tuple[Wire, dict[str, Any], dict[str, Any]]] = [
             "timings": TIMES, "malformed_tool_calls": [BROKEN],
         },
     ),
-    (OllamaChat(), {"messages": USER}, {**MADE, "message": {"role": "assistant", "content": "Yes.", **SAID}, **NUMBERS}),
-    (OllamaGenerate(), {"prompt": "Go."}, {**MADE, "response": "Yes.", **SAID, **NUMBERS}),
+    (OLLAMA_CHAT_WIRE, {"messages": USER}, {**MADE, "message": {"role": "assistant", "content": "Yes.", **SAID}, **NUMBERS}),
+    (OLLAMA_GENERATE_WIRE, {"prompt": "Go."}, {**MADE, "response": "Yes.", **SAID, **NUMBERS}),
 ]  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def _unfit(data: Any) -> list[Any]:
 
 def test_a_continued_text_letter_for_letter() -> None:
     events = measured(turn_of("Yes.", "text"), Usage(input=3), Timings())
-    frames, whole = answered(Completions(), {"prompt": "Go."}, events)
+    frames, whole = answered(COMPLETIONS_WIRE, {"prompt": "Go."}, events)
     made = {"id": "cmpl-k3y", "object": "text_completion", "created": 1_700_000_000, "model": "lfm2-nano"}
     bare = {"index": 0, "logprobs": None, "finish_reason": None}
     nothing = {
