@@ -28,7 +28,6 @@ from time import perf_counter
 from typing import Any
 
 from bare_loops import endless
-
 from localagent.agent import Agent, ToolEnded, TurnEnded
 from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp import LlamaCppHost

@@ -40,10 +40,17 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+from bare_loops import endless_weights
+from localagent.errors import LocalAgentError
+from localagent.hosts.llamacpp.host import physical_cores
+from localagent.hosts.lookup import PromptLookup
+from localagent.hosts.sampling import Sampling
+from localagent.nano.requests import make_requests
+from localagent.prompt import Prompt
 from scenarios import (
     RUNNING,
     Request,
@@ -63,13 +70,6 @@ from scenarios import (
 )
 from servers import Failed, Settings, missing, running
 from sides import SERVERS, Localagent
-
-from localagent.errors import LocalAgentError
-from localagent.hosts.llamacpp.host import physical_cores
-from localagent.hosts.lookup import PromptLookup
-from localagent.hosts.sampling import Sampling
-from localagent.nano.requests import make_requests
-from localagent.prompt import Prompt
 
 ALL = ("stream", "long", "shared", "churn", "tool")
 TOOL_TURNS = ("single", "parallel", "repeat", "answers", "third_turn", "mapping", "quoted")

@@ -32,15 +32,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import simulation
-from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+import simulation
+from bare_loops import endless_weights
+from localagent.errors import LocalAgentError
 from servers import Failed
 from simulation import Blindly, ByPrefix, Change, Policy, Simulation, Times, Workload
-
-from localagent.errors import LocalAgentError
 
 WARM = 0.2
 """The share of the time that is not counted: the fleet fills."""

@@ -26,6 +26,7 @@ from statistics import median
 from time import monotonic, sleep
 
 import psutil
+
 from bare_loops import endless_weights
 from servers import Failed
 

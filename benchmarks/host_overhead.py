@@ -25,7 +25,6 @@ from time import perf_counter
 from typing import Any
 
 from bare_loops import BareLlamaCpp, BareMlx, endless_weights
-
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.llamacpp.host import physical_cores

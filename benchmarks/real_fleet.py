@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 import psutil
-from scenarios import Writer
-from servers import Failed, _healthy
-from simulation import ByPrefix, Seen, Simulation, Times, Workload
 
 from localagent.messages import Message, UserMessage
 from localagent.parsers import Text
 from localagent.remote import RemoteModel
 from localagent.server.fleet.plan import ROOM
 from localagent.turn import Done
+from scenarios import Writer
+from servers import Failed, _healthy
+from simulation import ByPrefix, Seen, Simulation, Times, Workload
 
 _PATIENCE = 300.0
 _PROBES, _PROBE = 3, 120

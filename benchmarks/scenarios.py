@@ -14,9 +14,9 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from rich.console import Console
-from servers import Failed
 
-from localagent.bench.server.load import QUESTION, RUNNING, WORDS
+from localagent_bench.server.load import QUESTION, RUNNING, WORDS
+from servers import Failed
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from scenarios import Request, Seen, Writer
-from servers import Settings
-from sides import Localagent
-from simulation import Times
 
 from localagent.hosts.gguf import read_header
 from localagent.hosts.memory import estimate_gguf
 from localagent.hosts.prefill import LEAST, choose_prefill
+from scenarios import Request, Seen, Writer
+from servers import Settings
+from sides import Localagent
+from simulation import Times
 
 SHALLOW, DEEP = 64, 320
 """Tokens in each lane when it begins to write."""

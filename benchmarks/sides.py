@@ -14,14 +14,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from scenarios import Request, Seen
-from servers import Failed, Settings, features
-
 from localagent.hosts.host import EngineHost
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model, load
 from localagent.prompt import Prompt
+from scenarios import Request, Seen
+from servers import Failed, Settings, features
 
 _LARGEST_LINE = 1 << 22  # llama-server repeats the whole prompt in its last event
 _HEAD = (

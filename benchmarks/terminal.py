@@ -25,7 +25,6 @@ from statistics import median
 from time import perf_counter, process_time, sleep
 
 from bare_loops import endless_weights
-
 from localagent.cli.show import open_view
 from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp import LlamaCppHost

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from localagent.bench.charts import draw
-from localagent.bench.charts.drawing import Drawing, short, unit_of
-from localagent.bench.results import Chart, Column, Table
+from localagent_bench.charts import draw
+from localagent_bench.charts.drawing import Drawing, short, unit_of
+from localagent_bench.results import Chart, Column, Table
 
 COLUMNS = (
     Column("name", "parser"),

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.charts import draw
-from localagent.bench.report import render, write_report
-from localagent.bench.results import Chart, Column, Results, Run, Table
 from localagent.errors import UsageError
+from localagent_bench.charts import draw
+from localagent_bench.report import render, write_report
+from localagent_bench.results import Chart, Column, Results, Run, Table
 
 FAULTS = Table(
     "demo.faults",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.report import write_report
-from localagent.bench.results import Chart, Column, Results, Table
+from localagent_bench.report import write_report
+from localagent_bench.results import Chart, Column, Results, Table
 from tests.bench.test_report import run
 from tests.server.test_page import CONTRASTS
 

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("llama_cpp")
 
-from benchmarks.training.tokenizer import SPECIAL
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX, measure
-from localagent.nano.measure import answer, wrong
 from localagent.nano.requests import KINDS, make_requests
+from localagent_bench.training.measure import answer, wrong
+from localagent_bench.training.tokenizer import SPECIAL
 
 pytestmark = pytest.mark.engine
 

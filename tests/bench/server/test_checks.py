@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.results import Results
-from localagent.bench.server import hearing, of_answers, of_calls, of_http, of_streams
-from localagent.bench.server.checking import CHECKS, check_servers
-from localagent.bench.server.hearing import Caller, Heard
-from localagent.bench.server.rules import Probe, Verdict
-from localagent.bench.server.target import Target
 from localagent.model import load
 from localagent.remote import Server
 from localagent.server.app import all_wires
+from localagent_bench.results import Results
+from localagent_bench.server import hearing, of_answers, of_calls, of_http, of_streams
+from localagent_bench.server.checking import CHECKS, check_servers
+from localagent_bench.server.hearing import Caller, Heard
+from localagent_bench.server.rules import Probe, Verdict
+from localagent_bench.server.target import Target
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.server.serving import serving
 
