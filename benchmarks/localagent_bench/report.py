@@ -19,8 +19,7 @@ from typing import Any
 
 from localagent.errors import UsageError
 from localagent.wording import printable, size_text
-from localagent_bench.charts import draw
-from localagent_bench.charts.drawing import Drawing
+from localagent_bench.charts import Drawing, draw
 from localagent_bench.results import Column, Run, Table, best_cells, in_order, number, value_text
 
 _MOST_ROWS = 2000
