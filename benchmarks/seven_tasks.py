@@ -43,7 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 from localagent.nano import GGUF
-from servers import Failed, Settings, running
+from localagent_bench.harness.servers import Failed, Settings, running
 
 SHELL = "ready-for-more$ "
 CTRL_D, ENTER, UP = "\x04", "\r", "\x1b[A"

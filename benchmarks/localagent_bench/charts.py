@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from localagent.wording import printable
@@ -19,8 +20,12 @@ Spec = dict[str, Any]
 PALETTE = ("#0069a8", "#c44f00", "#00815f", "#ad4585", "#8f6a00", "#6b7672", "#6a4fb3", "#a9b2ae")
 """`--k0` to `--k7` in report.html; further series have them again."""
 _GRID = "#e7e5df"
+_SHORT = "format(datum.value, abs(datum.value) >= 10000 ? '~s' : ',~r')"
+"""A number beside an axis: 0.3, 1,000, 10k."""
 _WIDTH = 400
 _MOST_BARS = 120
+_FEW = 8
+"""Places along an axis of which each is marked."""
 _MOST_WORDS = 60
 """Values in the words for a chart."""
 
@@ -52,6 +57,23 @@ def draw(table: Table, chart: Chart, rows: Sequence[Row]) -> Drawing | None:
         _words(chart.kind, spec["data"]["values"]),
         vl_convert.vegalite_to_svg(spec),
     )
+
+
+def save(charts: Sequence[tuple[Table, Sequence[Row]]], path: Path) -> None:
+    """All charts of some tables as one picture, two beside each other, with their titles."""
+    import vl_convert
+
+    kept = ("data", "encoding", "layer", "mark", "width", "height")
+    panels, config = [], {}
+    for table, rows in charts:
+        for chart in table.charts:
+            if (spec := specify(table, chart, rows)) is not None:
+                config = spec["config"]
+                panels.append({"title": chart.title} | {key: spec[key] for key in kept if key in spec})
+    if panels:
+        resolve = {"scale": {"color": "independent", "shape": "independent"}}
+        together = {"concat": panels, "columns": 2, "resolve": resolve, "config": config}
+        path.write_bytes(vl_convert.vegalite_to_png(together, scale=1.5))
 
 
 def specify(table: Table, chart: Chart, rows: Sequence[Row]) -> Spec | None:
@@ -157,15 +179,17 @@ def _lines(values: list[dict[str, Any]], chart: Chart, x: Column, y: Sequence[Co
     order = [*dict.fromkeys(value["series"] for value in values)]
     values.sort(key=lambda value: (order.index(value["series"]), value["x"]))
     colours = _colours(values)
-    scale: Spec = {"scale": {"type": "log"}} if chart.log else {}
+    places = sorted({value["x"] for value in values})
+    scale: Spec = {"type": "log"} if chart.log else {}
     encoding = {
         "x": {
             "field": "x",
             "type": "quantitative",
             "title": _titled(x),
-            **(scale or {"scale": {"zero": False}}),
+            "scale": scale or {"zero": False},
+            "axis": {"values": places} if len(places) <= _FEW else {},
         },
-        "y": {"field": "value", "type": "quantitative", "title": None, **scale},
+        "y": {"field": "value", "type": "quantitative", "title": None, "scale": scale},
         "color": colours,
         "shape": {**colours, "scale": {"domain": colours["scale"]["domain"]}},
     }
@@ -187,7 +211,7 @@ def _spec(values: list[dict[str, Any]], **rest: Any) -> Spec:
             "font": "Arial, Liberation Sans, sans-serif",
             "view": {"stroke": None},
             "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", **axis},
-            "axisQuantitative": {"format": "~s", "tickCount": 6},
+            "axisQuantitative": {"tickCount": 6, "labelOverlap": True, "labelExpr": _SHORT},
             "legend": {"labelFontSize": 12, "labelLimit": 240},
             "text": {"fontSize": 12},
         },

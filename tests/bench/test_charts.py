@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localagent_bench.charts import PALETTE, Drawing, draw, specify
+from localagent_bench.charts import PALETTE, Drawing, draw, save, specify
 from localagent_bench.results import Chart, Column, Table
 
 COLUMNS = (
@@ -145,6 +146,24 @@ def test_a_logarithm_is_drawn_where_there_is_one() -> None:
     rows = [{"name": "a", "n": n, "time": time} for n, time in ((100, 8.0), (10, 3.0), (20, 0.0), (0, 5.0))]
     assert plotted(chart, rows, "x", "value") == [(10, 3.0), (100, 8.0)]
     assert drawn(chart, rows).note.endswith(", both axes logarithmic")
+
+
+def test_an_axis_is_marked_at_each_of_a_few_places_with_short_numbers() -> None:
+    rows = [{"n": n, "time": value} for n, value in ((0.3, 0.0), (1000, 0.5), (20_000, 19_999))]
+    assert {"0.3", "1,000", "20k", "0", "5,000", "15k"} <= {
+        *texts(drawn(Chart("lines", "n", ("time",)), rows).svg)
+    }
+    many = [{"n": n, "time": 1} for n in range(3, 40)]
+    assert "7" not in texts(drawn(Chart("lines", "n", ("time",)), many).svg)
+
+
+def test_a_picture_of_several_tables_is_written(tmp_path: Path) -> None:
+    chart = Chart("bars", "name", ("time",), "Time")
+    table = Table("t", "T", COLUMNS, "", (chart, Chart("lines", "n", ("time",), "Lines", "name")))
+    save([(table, COUNTED), (table, TIMED)], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    save([], tmp_path / "nothing.png")
+    assert not (tmp_path / "nothing.png").exists(), "there is nothing to draw"
 
 
 def test_a_chart_of_too_many_bars_is_left_out() -> None:

@@ -6,9 +6,10 @@ prompt comes twice; two writers with the same seed draw the same.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,6 +63,8 @@ class Request:
     system: str
     user: str
     count: int
+    ids: tuple[int, ...] = ()
+    """What the messages are rendered to, for sides that take ids."""
 
 
 class Writer:
@@ -70,19 +73,19 @@ class Writer:
     def __init__(self, seed: str, tokens: int) -> None:
         """`tokens`: that each request writes."""
         self._random = random.Random(seed)
-        self._tokens = tokens
+        self.tokens = tokens
 
     def words(self, count: int) -> str:
         """So many words."""
         return " ".join(self._random.choices(WORDS.split(), k=count))
 
-    def request(self, user: str) -> Request:
+    def request(self, user: str, system: str | None = None) -> Request:
         """A request; its own system text stands where a template would put the same one into all."""
-        return Request(self.words(6), user, self._tokens)
+        return Request(self.words(6) if system is None else system, user, self.tokens)
 
-    def questions(self, count: int) -> list[Request]:
+    def questions(self, count: int, system: str | None = None) -> list[Request]:
         """Short requests."""
-        return [self.request(QUESTION + self.words(8 + at % 4)) for at in range(count)]
+        return [self.request(QUESTION + self.words(8 + number % 4), system) for number in range(count)]
 
 
 @dataclass(slots=True)
@@ -100,6 +103,24 @@ class Seen:
     def first(self) -> float:
         """Seconds to the first token."""
         return self.times[0] - self.started
+
+
+def gaps(streams: Sequence[Seen], since: float = 0, until: float = math.inf) -> Iterator[float]:
+    """The seconds between two tokens of a stream, of which a part lies in this time."""
+    for seen in streams:
+        for sooner, later in pairwise(seen.times):
+            if later > since and sooner < until:
+                yield later - sooner
+
+
+def lasted(streams: Sequence[Seen]) -> float:
+    """Seconds from the first request to the last token."""
+    return max(seen.times[-1] for seen in streams) - min(seen.started for seen in streams)
+
+
+def meanwhile(streams: Sequence[Seen], late: Seen) -> int:
+    """How often tokens of the streams came while another request waited for its first."""
+    return sum(late.started < time < late.times[0] for seen in streams for time in seen.times)
 
 
 class Stop:
@@ -200,15 +221,13 @@ def streams(target: Target, writer: Writer, load: Load, *, count: int) -> Figure
     stop, requests = Stop(load.limit), writer.questions(count)
     seen = [Seen() for _ in requests]
     together([partial(ask, target, *each, stop) for each in zip(requests, seen, strict=True)], stop)
-    seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
-    written = sum(each.written for each in seen)
-    gaps = [later - sooner for each in seen for sooner, later in pairwise(each.times)]
+    seconds, written = lasted(seen), sum(each.written for each in seen)
     prompts = [each.prompt or 0 for each in seen]
     return {
         "speed": written / seconds if seconds else None,
         "first": median(each.first for each in seen),
         "worst": max(each.first for each in seen),
-        "gap": max(gaps, default=None),
+        "gap": max(gaps(seen), default=None),
         "tokens": float(written),
         "prompt": float(sum(prompts)) if all(prompts) else None,
     }
@@ -236,15 +255,11 @@ def long_prompt(target: Target, writer: Writer, load: Load) -> Figures:
         ask(target, long, late, stop)
 
     together([*(partial(run, *each) for each in zip(requests, running, strict=True)), arrive], stop)
-    begin, end = late.started, late.times[0]
-    gaps = [
-        later - sooner
-        for each in running
-        for sooner, later in pairwise(each.times)
-        if later > begin and sooner < end
-    ]
-    meanwhile = sum(begin < time < end for each in running for time in each.times)
-    return {"gap": max(gaps, default=None), "first": late.first, "meanwhile": float(meanwhile)}
+    return {
+        "gap": max(gaps(running, late.started, late.times[0]), default=None),
+        "first": late.first,
+        "meanwhile": float(meanwhile(running, late)),
+    }
 
 
 def short_answers(target: Target, writer: Writer, load: Load, *, clients: int) -> Figures:

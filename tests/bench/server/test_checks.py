@@ -259,13 +259,10 @@ def test_our_own_server_keeps_every_rule(nano: dict[str, Path]) -> None:
 
 
 @pytest.mark.engine
-def test_llama_server_fails_by_its_own(
-    nano: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_llama_server_fails_by_its_own(nano: dict[str, Path], tmp_path: Path) -> None:
     """What it does otherwise is its own choice; the checks find most rules kept."""
     pytest.importorskip("xllamacpp", reason="the package xllamacpp is not installed")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
-    from servers import Settings, running  # type: ignore[import-not-found]
+    from localagent_bench.harness.servers import Settings, running
 
     settings = Settings(str(nano["llamacpp"]), 1024, 2, 1)
     with running("llama-server", settings, tmp_path) as child:

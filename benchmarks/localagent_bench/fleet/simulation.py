@@ -116,11 +116,11 @@ class Workload:
         lengths = np.minimum(draw.geometric(1 / turns, conversations), most)
         total = int(lengths.sum())
         return cls(
-            memoryview(np.cumsum(draw.exponential(1 / rate, conversations))),
-            memoryview(np.concatenate([[0], np.cumsum(lengths)])),
-            memoryview(np.ceil(draw.exponential(asked, total))),
-            memoryview(np.ceil(draw.exponential(answer, total))),
-            memoryview(draw.exponential(think, total)),
+            np.cumsum(draw.exponential(1 / rate, conversations)).data,
+            np.concatenate([[0], np.cumsum(lengths)]).data,
+            np.ceil(draw.exponential(asked, total)).data,
+            np.ceil(draw.exponential(answer, total)).data,
+            draw.exponential(think, total).data,
             system,
         )
 

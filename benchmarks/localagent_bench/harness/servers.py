@@ -1,8 +1,8 @@
-"""Servers in child processes, for `concurrency.py` and `serving.py`, all with the same weights and threads.
+"""Servers in child processes: how all that measures one starts it, waits for it and ends it.
 
-A server listens on the loopback, and ends when this process does, however that ends.
+A server of `running` listens on the loopback, and ends when this process does, however that ends.
 
-    python benchmarks/servers.py NAME OPTIONS       # such a child; options as JSON
+    python benchmarks/localagent_bench/harness/servers.py NAME OPTIONS       # such a child; options as JSON
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
@@ -25,7 +25,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 _LOADING = 120.0
 _PACKAGES = {"llama-server": "xllamacpp", "mlx_lm.server": "mlx_lm", "localagent": "uvicorn"}
@@ -67,39 +67,69 @@ def missing(name: str) -> str | None:
 
 
 @contextmanager
-def running(name: str, settings: Settings, work: Path) -> Iterator[Child]:
-    """Run a server as a child process until the context is left. Raises Failed if it does not come up."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    log = work / f"{name}.log"
-    options = json.dumps({**asdict(settings), "port": port})
+def started(
+    what: str,
+    command: Sequence[object],
+    log: Path,
+    ready: Callable[[str], bool],
+    *,
+    patience: float = _LOADING,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose output goes to `log`, once `ready` says of what is written there that it is.
+
+    It is asked to end by the end of its standard input, and then by Ctrl-C, and killed with all that it has
+    started if neither helps. Raises Failed if it does not come up.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, __file__, name, options],
+            [*map(str, command)],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
         )
     assert process.stdin is not None
     try:
-        deadline = monotonic() + _LOADING
-        while not _healthy(port):
+        deadline = monotonic() + patience
+        while not ready(text := log.read_text(errors="replace")):
             if process.poll() is not None or monotonic() > deadline:
-                raise Failed(f"{name} does not start: {log.read_text(errors='replace')[-600:]}")
+                raise Failed(f"{what} does not start: {text[-600:]}")
             sleep(0.1)
+        yield process
+    finally:
+        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.stdin.close()
+        try:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for child in below:
+            with suppress(psutil.Error):
+                child.kill()
+
+
+@contextmanager
+def running(name: str, settings: Settings, work: Path) -> Iterator[Child]:
+    """Run a server as a child process until the context is left. Raises Failed if it does not come up."""
+    port, log = free_port(), work / f"{name}.log"
+    options = json.dumps({**asdict(settings), "port": port})
+    command = [sys.executable, __file__, name, options]
+    with started(name, command, log, lambda _: healthy(port)) as process:
         build = log.read_text(errors="replace").partition("\n")[0]
         yield Child(port, build, psutil.Process(process.pid))
-    finally:
-        process.stdin.close()  # which ends it: see `_serve`
-        try:
-            process.wait(10)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
 
 
-def _healthy(port: int) -> bool:
+def free_port() -> int:
+    """A port of the loopback that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def healthy(port: int) -> bool:
+    """Whether the server there answers."""
     connection = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/health")

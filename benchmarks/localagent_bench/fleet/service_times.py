@@ -7,7 +7,6 @@ since what else a machine does makes it slower, and never quicker.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import platform
 from contextlib import closing
@@ -19,10 +18,11 @@ import numpy as np
 from localagent.hosts.gguf import read_header
 from localagent.hosts.memory import estimate_gguf
 from localagent.hosts.prefill import LEAST, choose_prefill
-from scenarios import Request, Seen, Writer
-from servers import Settings
-from sides import Localagent
-from simulation import Times
+from localagent_bench.fleet.simulation import Times
+from localagent_bench.harness.scenarios import Tokens
+from localagent_bench.harness.servers import Settings
+from localagent_bench.harness.sides import Localagent
+from localagent_bench.server.load import Request, Writer
 
 SHALLOW, DEEP = 64, 320
 """Tokens in each lane when it begins to write."""
@@ -68,7 +68,7 @@ class _Words:
 
     def __init__(self, side: Localagent) -> None:
         self._side = side
-        self._writer = Writer(argparse.Namespace(tokens=WRITTEN), "service times")
+        self._writer = Writer("service times", WRITTEN)
 
     def prompt(self, tokens: int, count: int) -> Request:
         ids = self._side.host.tokenize(self._writer.words(tokens), False)[:tokens]
@@ -86,14 +86,14 @@ def _counts(lanes: int) -> list[int]:
 
 
 async def _reads(side: Localagent, words: _Words, size: int) -> float:
-    seen = Seen()
+    seen = Tokens()
     await _ask(side, words.prompt(size, 1), seen)
-    return seen.times[0] - seen.started
+    return seen.first
 
 
 async def _lanes(side: Localagent, words: _Words, count: int, depth: int) -> float:
     """Seconds of a step, while all of the lanes write."""
-    seen = [Seen() for _ in range(count)]
+    seen = [Tokens() for _ in range(count)]
     # Who begins first writes a token for each chunk of the others' prompts.
     tokens = WRITTEN + -(-count * depth // LEAST)
     await asyncio.gather(*(_ask(side, words.prompt(depth, tokens), each) for each in seen))
@@ -102,7 +102,7 @@ async def _lanes(side: Localagent, words: _Words, count: int, depth: int) -> flo
     return (end - begin) / steps
 
 
-async def _ask(side: Localagent, request: Request, seen: Seen) -> None:
+async def _ask(side: Localagent, request: Request, seen: Tokens) -> None:
     seen.started = perf_counter()
     await side.complete(request, seen)
 

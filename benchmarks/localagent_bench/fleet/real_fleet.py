@@ -8,9 +8,6 @@ prompts tell how quick the machine is at that time, and the measured times are s
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,20 +17,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from time import monotonic, perf_counter, sleep
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
-import psutil
 
 from localagent.messages import Message, UserMessage
 from localagent.parsers import Text
 from localagent.remote import RemoteModel
 from localagent.server.fleet.plan import ROOM
 from localagent.turn import Done
-from scenarios import Writer
-from servers import Failed, _healthy
-from simulation import ByPrefix, Seen, Simulation, Times, Workload
+from localagent_bench.fleet.simulation import ByPrefix, Seen, Simulation, Times, Workload
+from localagent_bench.harness.servers import free_port, healthy, started
+from localagent_bench.server.load import Writer
 
 _PATIENCE = 300.0
 _PROBES, _PROBE = 3, 120
@@ -57,39 +53,19 @@ class Answer:
 @contextmanager
 def fleet(weights: Path, replicas: int, lanes: int, threads: int) -> Iterator[str]:
     """Its URL, when all replicas have loaded. It and all its processes end with the context."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "localagent", "serve", "--ray", "--replicas", replicas]
-    command += ["--lanes", lanes, "--threads", threads]
-    command += ["--port", port, "--model", weights]
+    command += ["--lanes", lanes, "--threads", threads, "--port", port, "--model", weights]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        log = Path(folder) / "log"
         # In a folder of its own: Ray would join a cluster that it finds in the usual one.
-        environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "RAY_TMPDIR": folder}
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*map(str, command)], stdout=output, stderr=subprocess.STDOUT, env=environment
-            )
-        try:
-            deadline = monotonic() + _PATIENCE
-            while not (_healthy(port) and log.read_text(errors="replace").count("is loaded") >= replicas):
-                if process.poll() is not None or monotonic() > deadline:
-                    raise Failed(f"the fleet does not start: {log.read_text(errors='replace')[-600:]}")
-                sleep(0.2)
+        environment = {"RAY_DEDUP_LOGS": "0", "RAY_TMPDIR": folder}
+
+        def ready(text: str) -> bool:
+            return healthy(port) and text.count("is loaded") >= replicas
+
+        log = Path(folder) / "log"
+        with started("the fleet", command, log, ready, patience=_PATIENCE, environment=environment):
             yield f"http://127.0.0.1:{port}"
-        finally:
-            below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            for each in below:
-                if each.is_running():
-                    each.kill()
-            process.wait()
 
 
 def drive(url: str, work: Workload, seed: str) -> list[list[Answer]]:
@@ -98,7 +74,7 @@ def drive(url: str, work: Workload, seed: str) -> list[list[Answer]]:
     begin = perf_counter()
 
     def converse(conversation: int) -> list[Answer]:
-        writer = Writer(None, f"{seed}.{conversation}")  # type: ignore[arg-type]  # only its words are used
+        writer = Writer(f"{seed}.{conversation}", 0)  # only its words are used
         history: list[Message] = []
         answers: list[Answer] = []
         sleep(max(0.0, begin + work.starts[conversation] - perf_counter()))

@@ -1,6 +1,6 @@
 """Who takes part in `concurrency.py`: localagent in this process, and other servers (see `servers`).
 
-A side is asked for a number of tokens after a prompt, and notes in a `Seen` when each of them arrived. All
+A side is asked for a number of tokens after a prompt, and notes in `Tokens` when each of them arrived. All
 have the same weights, threads and context, take the likeliest token, and keep what they have evaluated, as
 they do by default.
 """
@@ -19,8 +19,9 @@ from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
 from localagent.model import Model, load
 from localagent.prompt import Prompt
-from scenarios import Request, Seen
-from servers import Failed, Settings, features
+from localagent_bench.harness.scenarios import Tokens
+from localagent_bench.harness.servers import Failed, Settings, features
+from localagent_bench.server.load import Request
 
 _LARGEST_LINE = 1 << 22  # llama-server repeats the whole prompt in its last event
 _HEAD = (
@@ -35,14 +36,14 @@ class Localagent:
     def __init__(self, settings: Settings) -> None:
         mlx = Path(settings.weights).is_dir()
         self.name = "localagent"
-        self.model: Model = load(
+        model = load(
             settings.weights,
             context=settings.context,
             threads=None if mlx else settings.threads,
             lanes=settings.lanes,
         )
-        assert isinstance(self.model.host, EngineHost)
-        self.host = self.model.host
+        assert isinstance(model, Model) and isinstance(model.host, EngineHost)
+        self.model, self.host = model, model.host
         self.build = self.host.engine
         if not mlx:
             from localagent.hosts.llamacpp.library import library
@@ -64,7 +65,7 @@ class Localagent:
         """The same model for one request after the other, as if it had one lane."""
         return OneAtATime(self)
 
-    async def complete(self, request: Request, seen: Seen) -> None:
+    async def complete(self, request: Request, seen: Tokens) -> None:
         """Tokens as the host gives them."""
         generation = self.host.generate(Prompt(request.ids, ""), Sampling(max_tokens=request.count))
         async for step in generation.asteps():
@@ -89,7 +90,7 @@ class OneAtATime:
         self._side = side
         self._turn = asyncio.Lock()
 
-    async def complete(self, request: Request, seen: Seen) -> None:
+    async def complete(self, request: Request, seen: Tokens) -> None:
         """When those before it are done."""
         async with self._turn:
             await self._side.complete(request, seen)
@@ -104,7 +105,7 @@ class LlamaServer:
         self.build = build
         self._port = port
 
-    async def complete(self, request: Request, seen: Seen) -> None:
+    async def complete(self, request: Request, seen: Tokens) -> None:
         """Greedy by its quickest sampler: its default chain looks at forty candidates for every token."""
         body = {
             "prompt": request.ids,
@@ -132,7 +133,7 @@ class MlxServer:
         self.build = build
         self._port = port
 
-    async def complete(self, request: Request, seen: Seen) -> None:
+    async def complete(self, request: Request, seen: Tokens) -> None:
         """A chunk for each token that completes a text, and a last one, in which the text may be empty."""
         body = {
             "messages": [
