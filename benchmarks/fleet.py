@@ -15,7 +15,7 @@ slack N               `Affinity` of `localagent.server.fleet`: the one that has 
 Load 1 is what the fleet could do if every prompt were reused and all lanes were always full. `--change` has
 so many replicas die, or come, in the middle. `--check` starts two real replicas on Ray Serve, lets real
 clients hold conversations over HTTP, and prints their figures beside those of the simulation, given the same
-arrivals and lengths. `simulation.py` says what is assumed, and so does the output.
+arrivals and lengths. `localagent_bench.fleet.simulation` says what is assumed, and so does the output.
 """
 
 from __future__ import annotations

@@ -35,11 +35,16 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 BENCH = "benchmarks/localagent_bench"
-# Who may import an engine: one file each, beside the scripts that try its parsers in a process of their own.
+# Who may import an engine: one file each, beside what compares it with itself, in a process of its own.
 ENGINES = {
     "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
-    "mlx": {"localagent/hosts/mlx/library.py"},
-    "mlx_lm": {"localagent/hosts/mlx/library.py", f"{BENCH}/parsers/adapters/mlx_lm.py"},
+    "mlx": {"localagent/hosts/mlx/library.py", f"{BENCH}/harness/bare_loops.py"},
+    "mlx_lm": {
+        "localagent/hosts/mlx/library.py",
+        f"{BENCH}/parsers/adapters/mlx_lm.py",
+        f"{BENCH}/harness/bare_loops.py",
+        f"{BENCH}/harness/servers.py",
+    },
     "transformers": {f"{BENCH}/parsers/adapters/transformers.py"},
     "torch": {f"{BENCH}/training/{name}.py" for name in ("export", "muon", "network", "train")},
 }
@@ -60,6 +65,7 @@ LAZY = {
 EXTENDS = {
     "localagent.cli.show.blocks": {"rich"},
     **{f"localagent_bench.training.{name}": {"torch"} for name in ("muon", "network", "train")},
+    **{f"localagent_bench.fleet.{name}": {"numpy"} for name in ("simulation", "service_times", "real_fleet")},
 }
 """Modules whose classes extend those of a library, or that are nothing without it."""
 # What the extra `mcp` brings, and only localagent.mcp may import; the extra `grammar` brings some of it, too.

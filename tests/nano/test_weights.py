@@ -13,8 +13,9 @@ pytest.importorskip("llama_cpp")
 
 from localagent.hosts.llamacpp import LlamaCppHost
 from localagent.hosts.sampling import Sampling
-from localagent.nano import GGUF, MLX, measure
+from localagent.nano import GGUF, MLX
 from localagent.nano.requests import KINDS, make_requests
+from localagent_bench.training import measure
 from localagent_bench.training.measure import answer, wrong
 from localagent_bench.training.tokenizer import SPECIAL
 

@@ -13,8 +13,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
-from rich.console import Console
-
 from localagent_bench.harness.servers import Failed
 from localagent_bench.server.load import RUNNING, Request, Seen, Writer, gaps, lasted, meanwhile
 
@@ -126,6 +124,8 @@ def measure(
     runner: asyncio.Runner,
 ) -> dict[str, dict[str, list[Run]]]:
     """By scenario and side, the run of every round. `write`: makes a writer from a seed."""
+    from rich.console import Console
+
     found: dict[str, dict[str, list[Run]]] = {}
     status = Console(stderr=True)
     for number in range(rounds):

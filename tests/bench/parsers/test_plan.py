@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localagent.distribution import install_command
+from localagent.distribution import bench_install_command
 from localagent.errors import UsageError
 from localagent_bench.model.bfcl import NoData
 from localagent_bench.parsers import plan as module
@@ -162,7 +162,7 @@ def test_a_package_of_outputs_that_is_not_here_is_told(
         results, Plan([Told("p", lambda _: RIGHT)], ["canitoolcall", "cases"], speed=False), lambda _: None
     )
     assert results.run.skipped == {
-        "canitoolcall": f"the package canitoolcall is not here: {install_command('bench')}"
+        "canitoolcall": f"the package canitoolcall is not here: {bench_install_command()}"
     }
     assert len(planned["read_recorded"][0][2]) == 12
 
