@@ -215,6 +215,7 @@ def test_help_imports_no_engine_and_no_model_code():
         "numpy",
         "huggingface_hub",
         "prompt_toolkit",
+        "localagent_bench",
     }
 
 
