@@ -166,7 +166,14 @@ def plot(rows: list[dict[str, Any]], options: argparse.Namespace, path: Path) ->
         fleet = f"{options.replicas:,} replicas, each of which takes {room:g} requests at once"
         charts = (
             Chart("lines", "load", ("hits",), f"{fleet}: prompt tokens that were reused, %", "policy"),
-            Chart("lines", "load", (first,), f"{options.model}: first token, 95th percentile, s", "policy"),
+            Chart(
+                "lines",
+                "load",
+                (first,),
+                f"{options.model}: first token, 95th percentile, s",
+                "policy",
+                log=True,
+            ),
         )
         here = [row for row in rows if row["room"] == room and "hit rate" in row]
         shares = [row | {"hits": 100 * row["hit rate"]} for row in here]
