@@ -73,9 +73,9 @@ $(VENV)/.llamacpp: $(VENV)/.core
 	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[llamacpp]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.$(ENGINE) $(VENV)/.llamacpp
+$(VENV)/.dev: benchmarks/pyproject.toml $(VENV)/.$(ENGINE) $(VENV)/.llamacpp
 	@echo "==> installing the tools for tests and checks"
-	@$(BIN)/pip install --quiet $(PIP_ARGS) --group dev
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable ./benchmarks --group dev
 	@touch $@
 
 $(VENV)/.parsers: pyproject.toml | $(VENV)/.pip
@@ -83,9 +83,9 @@ $(VENV)/.parsers: pyproject.toml | $(VENV)/.pip
 	@$(BIN)/pip install --quiet $(PIP_ARGS) --group parsers
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.core
+$(VENV)/.test: benchmarks/pyproject.toml $(VENV)/.core
 	@echo "==> installing what the tests need that need no engine"
-	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[hub,mcp]' --group test
+	@$(BIN)/pip install --quiet $(PIP_ARGS) --editable '.[hub,mcp]' --editable ./benchmarks --group test
 	@touch $@
 
 weights: setup

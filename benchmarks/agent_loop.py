@@ -27,8 +27,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bare_loops import endless
-
 from localagent.agent import Agent, ToolEnded, TurnEnded
 from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp.host import LlamaCppHost
@@ -41,12 +39,13 @@ from localagent.nano.tasks import Task, make_tasks
 from localagent.parsers import DIALECTS
 from localagent.tools import Tool
 from localagent.turn import Done
+from localagent_bench.harness.bare_loops import endless
 
 QUESTION = "Write a long story about a fox and a bear."
 OPTIONS: dict[str, Any] = {"temperature": 0}
 SLEEPERS, SLEEP = 20, 0.5
 MARKERS = ("<|tool_call_start|>", "<|tool_call_end|>")
-Lane = Callable[[], tuple[float, list[str]]]
+Lane = Callable[[], tuple[float, list[str | None]]]
 """Does its work once: the seconds, and what the model wrote."""
 
 
@@ -64,7 +63,7 @@ def lanes_of(stream: Lane, agents: list[tuple[Agent, str]], limit: int) -> dict[
 def by_run(agents: list[tuple[Agent, str]], limit: int) -> Lane:
     """`Agent.run`, event by event."""
 
-    def lane() -> tuple[float, list[str]]:
+    def lane() -> tuple[float, list[str | None]]:
         written, started = [], perf_counter()
         for agent, prompt in agents:
             for event in agent.run(prompt, max_tokens=limit):
@@ -78,7 +77,7 @@ def by_run(agents: list[tuple[Agent, str]], limit: int) -> Lane:
 def by_arun(agents: list[tuple[Agent, str]], limit: int) -> Lane:
     """`Agent.arun`, event by event."""
 
-    async def work() -> tuple[float, list[str]]:
+    async def work() -> tuple[float, list[str | None]]:
         written, started = [], perf_counter()
         for agent, prompt in agents:
             async for event in agent.arun(prompt, max_tokens=limit):
@@ -92,7 +91,7 @@ def by_arun(agents: list[tuple[Agent, str]], limit: int) -> Lane:
 def by_hand(model: Model, tasks: list[Task], limit: int) -> Lane:
     """The simplest loop around `Model.stream` that solves the tasks."""
 
-    def lane() -> tuple[float, list[str]]:
+    def lane() -> tuple[float, list[str | None]]:
         written, started = [], perf_counter()
         for task in tasks:
             functions = {tool.name: tool for tool in tools_of(task)}
@@ -119,7 +118,7 @@ def by_hand(model: Model, tasks: list[Task], limit: int) -> Lane:
 def by_stream(model: Model, limit: int) -> Lane:
     """`Model.stream`, event by event."""
 
-    def lane() -> tuple[float, list[str]]:
+    def lane() -> tuple[float, list[str | None]]:
         written, started = [], perf_counter()
         for event in model.stream(QUESTION, max_tokens=limit, **OPTIONS):
             if isinstance(event, Done):
@@ -149,7 +148,7 @@ def solvable(model: Model, count: int) -> list[Task]:
     found = []
     for task in make_tasks("one", 2 * count, seed=5):
         _, written = by_hand(model, [task], 200)()
-        if len(written) == 2 and written[1].removesuffix("<|im_end|>") == task.answer:
+        if len(written) == 2 and (written[1] or "").removesuffix("<|im_end|>") == task.answer:
             found.append(task)
     return found[:count]
 

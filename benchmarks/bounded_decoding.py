@@ -85,13 +85,14 @@ def main() -> None:
     path, dialect = (GGUF, None) if given.model == "nano" else (None, "hermes")
     options: dict[str, Any] = {"backend": "llamacpp", "context": 1024, "lanes": max(given.lanes)}
     with load(path, dialect=dialect, threads=given.threads, **options) as model:
+        assert isinstance(model, Model)
         for lanes in given.lanes:
             rates: dict[str, list[float]] = {side: [] for side in SIDES}
             for number in range(given.rounds + 1):
                 for side in SIDES:
                     forced = Guide.forced
                     if side == "drawn":
-                        Guide.forced = lambda _: ()  # type: ignore[method-assign]
+                        Guide.forced = lambda _: ()  # type: ignore[method-assign,assignment]
                     try:
                         found = rate(model, side, given.tokens, lanes, 100 * number)
                     finally:

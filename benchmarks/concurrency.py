@@ -34,35 +34,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from scenarios import (
-    RUNNING,
-    Request,
-    Run,
-    Scenario,
-    Seen,
-    Side,
-    Writer,
-    ask,
-    first,
-    long_prompt,
-    measure,
-    numbers,
-    ratios,
-    streams,
-    streams_title,
-)
-from servers import Failed, Settings, missing, running
-from sides import SERVERS, Localagent
+from rich.table import Table as RichTable
 
 from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
@@ -70,6 +49,25 @@ from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.sampling import Sampling
 from localagent.nano.requests import make_requests
 from localagent.prompt import Prompt
+from localagent_bench.charts import save
+from localagent_bench.harness.bare_loops import endless_weights
+from localagent_bench.harness.scenarios import (
+    Run,
+    Scenario,
+    Side,
+    Tokens,
+    ask,
+    long_prompt,
+    measure,
+    numbers,
+    ratios,
+    streams,
+    streams_title,
+)
+from localagent_bench.harness.servers import Failed, Settings, missing, running
+from localagent_bench.harness.sides import SERVERS, Localagent
+from localagent_bench.results import Chart, Column, Table
+from localagent_bench.server.load import RUNNING, Request, Writer, gaps, lasted
 
 ALL = ("stream", "long", "shared", "churn", "tool")
 TOOL_TURNS = ("single", "parallel", "repeat", "answers", "third_turn", "mapping", "quoted")
@@ -80,10 +78,11 @@ class Renderer(Writer):
     """Makes requests of ids, since not every server renders messages as localagent does."""
 
     def __init__(self, side: Localagent, options: argparse.Namespace, seed: str) -> None:
-        super().__init__(options, seed)
+        super().__init__(seed, options.tokens)
         self._side = side
+        self.options = options
 
-    def tokens(self, count: int) -> str:
+    def about(self, count: int) -> str:
         """Words that come to about so many tokens."""
         words = self.words(count).split()
         each = len(self._side.host.tokenize(" ".join(words), False)) / count
@@ -103,29 +102,28 @@ class Renderer(Writer):
 
 async def shared(side: Side, writer: Renderer) -> Run:
     """As many requests as there are lanes, all at once, with the same system prompt."""
-    requests = writer.questions(writer.options.lanes, system=writer.tokens(writer.options.system))
-    seen = [Seen() for _ in requests]
+    requests = writer.questions(writer.options.lanes, system=writer.about(writer.options.system))
+    seen = [Tokens() for _ in requests]
     await asyncio.gather(*map(partial(ask, side), requests, seen))
     figures = {
         "evaluated": float(sum(each.evaluated for each in seen)),
         "of": float(sum(len(request.ids) for request in requests)),
-        "first, s": median(map(first, seen)),
-        "worst, s": max(map(first, seen)),
+        "first, s": median(each.first for each in seen),
+        "worst, s": max(each.first for each in seen),
     }
     return Run(figures, seen)
 
 
-async def churn(side: Side, writer: Writer) -> Run:
+async def churn(side: Side, writer: Renderer) -> Run:
     """All arrive at once, and every second one ends early."""
     requests = writer.questions(writer.options.lanes)
     for number in range(1, len(requests), 2):
         requests[number] = replace(requests[number], count=max(2, requests[number].count // 4))
-    seen = [Seen() for _ in requests]
+    seen = [Tokens() for _ in requests]
     await asyncio.gather(*map(partial(ask, side), requests, seen))
-    seconds = max(each.times[-1] for each in seen) - min(each.started for each in seen)
     figures = {
-        "tokens/s": sum(request.count for request in requests) / seconds,
-        "gap, s": max(later - sooner for each in seen for sooner, later in pairwise(each.times)),
+        "tokens/s": sum(request.count for request in requests) / lasted(seen),
+        "gap, s": max(gaps(seen)),
     }
     return Run(figures, seen)
 
@@ -175,7 +173,7 @@ def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     """What is measured, by title. One more is a function and a line here; tables, JSON and ratios follow."""
     every: dict[str, Scenario] = {
         **{streams_title(count): partial(streams, count=count) for count in options.streams},
-        "long prompt": long_prompt,
+        "long prompt": partial(long_prompt, words=options.words),
         "shared": shared,
         "churn": churn,
     }
@@ -207,11 +205,11 @@ def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str
     return rows
 
 
-def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
+def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[RichTable]:
     """One for every scenario."""
     for title, by_side in rows.items():
         heads = list(next(iter(by_side.values()))["rounds"][0])
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
+        table = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
         table.add_column(no_wrap=True)
         for head in (heads[0], "ratio", *heads[1:], "others"):
             table.add_column(head, justify="right")
@@ -225,30 +223,33 @@ def tables(rows: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Table]:
 
 def plot(rows: dict[str, dict[str, dict[str, Any]]], options: argparse.Namespace, path: Path) -> None:
     """Tokens per second and the first token over the streams; the gap and the prompt tokens as bars."""
-    import matplotlib
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    def bars(scenario: str, column: Column, title: str) -> tuple[Table, list[dict[str, Any]]]:
+        chart = Chart("bars", "side", (column.key,), title)
+        sides = [{"side": name, **row} for name, row in rows.get(scenario, {}).items()]
+        return Table(scenario, title, (Column("side", "side"), column), charts=(chart,)), sides
 
-    figure, axes = plt.subplots(2, 2, figsize=(11, 8))
-    counts = [count for count in options.streams if streams_title(count) in rows]
-    for panel, head in zip(axes[0], ("tokens/s", "first, s"), strict=True):
-        for name in rows[streams_title(counts[0])] if counts else ():
-            panel.plot(counts, [rows[streams_title(count)][name][head] for count in counts], "o-", label=name)
-            panel.legend()
-        panel.set(xlabel="streams", ylabel=head, ylim=0, xticks=counts)
-    axes[0][0].set_title(f"{options.model}, {options.threads} threads: all streams together")
-    axes[0][1].set_title("first token, at the median")
-    bars = (
-        ("long prompt", "gap, s", f"{RUNNING} streams, and a prompt of {options.words:,} words arrives"),
-        ("shared", "evaluated", f"{options.lanes} requests with one system prompt: tokens evaluated"),
+    columns = [Column(key, key) for key in ("side", "streams", "tokens/s", "first, s")]
+    together = f"{options.model}, {options.threads} threads: all streams together, tokens/s"
+    over_streams = (
+        Chart("lines", "streams", ("tokens/s",), together, "side"),
+        Chart("lines", "streams", ("first, s",), "first token, at the median, s", "side"),
     )
-    for panel, (scenario, head, title) in zip(axes[1], bars, strict=True):
-        for name, row in rows.get(scenario, {}).items():
-            panel.bar(name, row[head])
-        panel.set(ylabel=head, title=title)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    counted = [
+        {"side": name, "streams": count, **row}
+        for count in options.streams
+        for name, row in rows.get(streams_title(count), {}).items()
+    ]
+    arrives = f"{RUNNING} streams, and a prompt of {options.words:,} words arrives: gap, s"
+    common = f"{options.lanes} requests with one system prompt: tokens evaluated"
+    save(
+        [
+            (Table("streams", together, tuple(columns), charts=over_streams), counted),
+            bars("long prompt", Column("gap, s", "gap", decimals=3), arrives),
+            bars("shared", Column("evaluated", "evaluated", decimals=0), common),
+        ],
+        path,
+    )
 
 
 def read_options() -> argparse.Namespace:

@@ -25,12 +25,11 @@ from typing import Any
 
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.prefix import SnapshotFolder
-from localagent.hosts.protocol import Prompt
 from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF, MLX
-from localagent.nano.measure import wrong
 from localagent.nano.requests import KINDS, Request, make_requests
-from localagent.prompt import Trusted
+from localagent.prompt import Prompt, Trusted
+from localagent_bench.training.measure import wrong
 
 GREEDY = Sampling(temperature=0, max_tokens=200)
 SEED = 20_26

@@ -15,7 +15,7 @@ slack N               `Affinity` of `localagent.server.fleet`: the one that has 
 Load 1 is what the fleet could do if every prompt were reused and all lanes were always full. `--change` has
 so many replicas die, or come, in the middle. `--check` starts two real replicas on Ray Serve, lets real
 clients hold conversations over HTTP, and prints their figures beside those of the simulation, given the same
-arrivals and lengths. `simulation.py` says what is assumed, and so does the output.
+arrivals and lengths. `localagent_bench.fleet.simulation` says what is assumed, and so does the output.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import simulation
-from bare_loops import endless_weights
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from servers import Failed
-from simulation import Blindly, ByPrefix, Change, Policy, Simulation, Times, Workload
+from rich.table import Table as RichTable
 
 from localagent.errors import LocalAgentError
+from localagent_bench.charts import save
+from localagent_bench.fleet import simulation
+from localagent_bench.fleet.simulation import Blindly, ByPrefix, Change, Policy, Simulation, Times, Workload
+from localagent_bench.harness.bare_loops import endless_weights
+from localagent_bench.harness.servers import Failed
+from localagent_bench.results import Chart, Column, Table
 
 WARM = 0.2
 """The share of the time that is not counted: the fleet fills."""
@@ -58,7 +61,7 @@ def policies(lanes: int) -> list[Callable[[], Policy]]:
         lambda: Blindly(in_turn=False),
         lambda: Blindly(in_turn=True),
         lambda: ByPrefix(0, knowing=False),
-        *((lambda slack=slack: ByPrefix(slack)) for slack in slacks),  # type: ignore[misc]
+        *(partial(ByPrefix, slack) for slack in slacks),
     ]
 
 
@@ -112,9 +115,9 @@ def compare(times: Times, options: argparse.Namespace, load: float, room: float)
             yield {**row, "computed, s": perf_counter() - started}
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> RichTable:
     """All rows; the time to the first token in seconds, everything else in percent."""
-    shown = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    shown = RichTable(box=SIMPLE_HEAD, collapse_padding=True)
     heads = ["room", "load", "policy", "turns", "refused", "hit rate", *_SECONDS, "busy", "busiest", "moved"]
     if any(row["when"] for row in rows):
         heads = [*heads[:3], "when", *heads[3:], "broken"]
@@ -141,9 +144,9 @@ def _cell(head: str, value: Any) -> str:
     return f"{value:.3g}" if head in _SECONDS else f"{value:.2f}"
 
 
-def compared(found: dict[str, Any]) -> Table:
+def compared(found: dict[str, Any]) -> RichTable:
     """Real and simulated side by side, with the error of the simulation."""
-    shown = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    shown = RichTable(box=SIMPLE_HEAD, collapse_padding=True)
     for head in ("", "real", "simulated", "error"):
         shown.add_column(head, justify="right" if head else "left")
     for name, real in found["real"].items():
@@ -156,27 +159,26 @@ def compared(found: dict[str, Any]) -> Table:
 
 def plot(rows: list[dict[str, Any]], options: argparse.Namespace, path: Path) -> None:
     """Hit rate and the first token at the 95th percentile against load."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rooms = list(dict.fromkeys(row["room"] for row in rows))
-    figure, panels = plt.subplots(len(rooms), 2, figsize=(11, 4.2 * len(rooms)), squeeze=False)
-    for room, (left, right) in zip(rooms, panels, strict=True):
-        for name in dict.fromkeys(row["policy"] for row in rows):
-            own = [row for row in rows if row["policy"] == name and row["room"] == room and "hit rate" in row]
-            style = "o-" if name.startswith("slack") else "s--"
-            loads = [row["load"] for row in own]
-            left.plot(loads, [100 * row["hit rate"] for row in own], style, label=name)
-            right.plot(loads, [row["first p95"] for row in own], style, label=name)
-        left.set(xlabel="load", ylabel="prompt tokens that were reused, %", ylim=(0, 100))
-        right.set(xlabel="load", ylabel="first token, 95th percentile, s", yscale="log")
-        left.set_title(f"{options.replicas:,} replicas, each of which takes {room:g} requests at once")
-        right.set_title(f"with the times of {options.model}")
-    panels[0][0].legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    first = "first p95"
+    columns = (Column("policy", "policy"), Column("load", "load"), Column("hits", ""), Column(first, ""))
+    tables = []
+    for room in dict.fromkeys(row["room"] for row in rows):
+        fleet = f"{options.replicas:,} replicas, each of which takes {room:g} requests at once"
+        charts = (
+            Chart("lines", "load", ("hits",), f"{fleet}: prompt tokens that were reused, %", "policy"),
+            Chart(
+                "lines",
+                "load",
+                (first,),
+                f"{options.model}: first token, 95th percentile, s",
+                "policy",
+                log=True,
+            ),
+        )
+        here = [row for row in rows if row["room"] == room and "hit rate" in row]
+        shares = [row | {"hits": 100 * row["hit rate"]} for row in here]
+        tables.append((Table(f"{room:g}", "", columns, charts=charts), shares))
+    save(tables, path)
 
 
 def assumptions() -> str:
@@ -194,7 +196,7 @@ def times_of(options: argparse.Namespace, weights: Callable[[], Path]) -> Times:
             raise Failed(
                 f"{path} has no times of a replica: remove it, and they are measured [{error}]"
             ) from None
-    from service_times import measure
+    from localagent_bench.fleet.service_times import measure
 
     times = measure(options.model, weights(), options.lanes, options.threads, options.rounds)
     if path is not None:
@@ -262,7 +264,7 @@ def main() -> None:
         options.rooms = options.rooms or [times.lanes + 1, 3 * times.lanes]
         told: dict[str, Any] = {"times": asdict(times), "assumed": assumptions()}
         if options.check:
-            from real_fleet import check
+            from localagent_bench.fleet.real_fleet import check
 
             weights = endless_weights(options.model, Path(folder))
             work = workload(times, options, options.loads[0])

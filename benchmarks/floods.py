@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,9 +23,10 @@ from socket import create_connection, socket
 from statistics import median
 from time import monotonic, sleep
 
-import psutil
-from bare_loops import endless_weights
-from servers import Failed
+import psutil  # type: ignore[import-untyped]
+
+from localagent_bench.harness.bare_loops import endless_weights
+from localagent_bench.harness.servers import started
 
 KEY = "the-key"
 _SIZE = (8 << 20) - 200
@@ -157,21 +156,12 @@ def server(parser: str, weights: Path, log: Path) -> Iterator[tuple[int, psutil.
     """`localagent serve` in a process of its own."""
     without = "" if parser == "auto" else "import sys; sys.modules['httptools'] = None; "
     options = ["--model", str(weights), "--port", "0", "--no-snapshots", "--lanes", "4", "--threads", "1"]
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", f"{without}from localagent.cli import main; main()", "serve", *options],
-            stderr=output,
-            env={**os.environ, "LOCALAGENT_API_KEYS": KEY},
-        )
-    try:
-        while "API key" not in (said := log.read_text()):
-            if process.poll() is not None:
-                raise Failed(f"localagent serve does not start: {said[-500:]}")
-            sleep(0.1)
-        yield int(said.partition("http://127.0.0.1:")[2].split()[0]), psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(30)
+    serve = f"{without}from localagent.cli import main; main()"
+    command = [sys.executable, "-c", serve, "serve", *options]
+    environment = {"LOCALAGENT_API_KEYS": KEY}
+    with started("serve", command, log, lambda text: "API key" in text, environment=environment) as process:
+        port = log.read_text().partition("http://127.0.0.1:")[2].split()[0]
+        yield int(port), psutil.Process(process.pid)
 
 
 def measure(name: str, parser: str, seconds: float, folder: Path) -> dict[str, str]:

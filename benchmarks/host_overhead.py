@@ -24,8 +24,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bare_loops import BareLlamaCpp, BareMlx, endless_weights
-
 from localagent.hosts.host import EngineHost, Reuse
 from localagent.hosts.llamacpp.host import LlamaCppHost, physical_cores
 from localagent.hosts.sampling import Sampling
@@ -34,6 +32,7 @@ from localagent.model import Model
 from localagent.parsers import DIALECTS
 from localagent.turn import Done
 from localagent.wire.chat_template import to_wire
+from localagent_bench.harness.bare_loops import BareLlamaCpp, BareMlx, endless_weights
 
 QUESTION = "Write a long story about a fox and a bear."
 LEAST = 20
@@ -94,11 +93,11 @@ def stream_lane(host: EngineHost, count: int) -> Lane:
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.generation, name)
 
-        host.generate = counting  # type: ignore[method-assign]
+        host.generate = counting  # type: ignore[method-assign,assignment]
         try:
             *_, done = model.stream(QUESTION, max_tokens=count)
         finally:
-            del host.generate  # type: ignore[method-assign]
+            del host.generate
         assert isinstance(done, Done)
         return times, list(done.token_ids)
 

@@ -20,18 +20,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bare_loops import endless_weights
-from scenarios import numbers
-from servers import Failed, Settings, missing, running
-
-from localagent.bench.results import Results
-from localagent.bench.server.load import RUNNING, Load
-from localagent.bench.server.loading import load_servers
-from localagent.bench.server.target import Target, describe
-from localagent.cli.bench.output import OutputOptions, recording
 from localagent.cli.terminal import say
 from localagent.errors import LocalAgentError
 from localagent.hosts.llamacpp.host import physical_cores
+from localagent_bench.cli.output import OutputOptions, recording
+from localagent_bench.harness.bare_loops import endless_weights
+from localagent_bench.harness.scenarios import numbers
+from localagent_bench.harness.servers import Failed, Settings, missing, running
+from localagent_bench.results import Results
+from localagent_bench.server.load import RUNNING, Load
+from localagent_bench.server.loading import load_servers
+from localagent_bench.server.target import Target, describe
 
 # The quickest sampler of llama-server: its default chain looks at forty candidates for every token.
 _EXTRA: dict[str, dict[str, Any]] = {

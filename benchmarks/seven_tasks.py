@@ -41,9 +41,9 @@ import pyte
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from servers import Failed, Settings, running
 
 from localagent.nano import GGUF
+from localagent_bench.harness.servers import Failed, Settings, running
 
 SHELL = "ready-for-more$ "
 CTRL_D, ENTER, UP = "\x04", "\r", "\x1b[A"

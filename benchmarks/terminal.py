@@ -24,14 +24,13 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time, sleep
 
-from bare_loops import endless_weights
-
 from localagent.cli.show import open_view
 from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.messages import UserMessage
 from localagent.model import Model
 from localagent.parsers import DIALECTS, Reasoning, Text
+from localagent_bench.harness.bare_loops import endless_weights
 
 PARTS = (
     """\

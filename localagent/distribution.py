@@ -45,6 +45,11 @@ def install_command(extra: str, *, only: Collection[str] = (), options: Sequence
     return pip_install(*options, *wanted)
 
 
+def bench_install_command() -> str:
+    """The shell command that installs `localagent bench`, which is a distribution of its own."""
+    return pip_install("-e", f"{_here()}/benchmarks") if _project() else pip_install("localagent-bench")
+
+
 def pip_install(*words: str) -> str:
     """`pip install` for the running interpreter, whichever `pip` is first on the PATH."""
     python = sys.executable or "python"

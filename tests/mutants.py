@@ -1,6 +1,6 @@
 """Do the tests notice a fault? `make mutants SEED=7 COUNT=200`, or `python -m tests.mutants --help`.
 
-A seeded sample of small faults, in parsers and localagent in proportion to their size, each put into a copy of
+A seeded sample of small faults, in parsers, localagent and localagent_bench in proportion to their size, each put into a copy of
 the tree, where the tests of the fitting folder run until one fails. mutmut makes most faults; its runner, which
 does not sample, has one set of tests and no decorated functions, and one process for all, is not used.
 """
@@ -39,7 +39,10 @@ ENOUGH, PATIENCE = 0.92, 30  # of the faults; seconds, besides four times those 
 ELSEWHERE = {
     "localagent/__": ("tests/test_layers.py",),
     "localagent/chat_model.py": ("tests/test_turn.py", "tests/remote"),
-    "localagent/cli/bench/": ("tests/bench",),
+    "benchmarks/localagent_bench/": ("tests/bench",),
+    "benchmarks/localagent_bench/fleet/": ("tests/test_fleet_simulation.py",),
+    "benchmarks/localagent_bench/harness/": ("tests/test_benchmarks.py",),
+    "localagent/cli/plugins.py": ("tests/test_packaging.py",),
     "localagent/cli/fleet.py": ("tests/server/fleet",),
     "localagent/cli/loading.py": ("tests/store/test_models_command.py",),
     "localagent/cli/models.py": ("tests/store/test_models_command.py",),
@@ -61,7 +64,7 @@ ELSEWHERE = {
 
 def tests_for(root: Path, path: str) -> tuple[str, ...]:
     """The folder or the files with the tests of a source file."""
-    parts = Path(path).with_suffix("").parts
+    parts = Path(path.removeprefix("benchmarks/")).with_suffix("").parts
     name = parts[1] if parts[0] == "localagent" else parts[0]
     named = [each for each in (f"tests/{name}", f"tests/test_{name}.py") if (root / each).exists()]
     return (*named, *(each for start, tests in ELSEWHERE.items() if path.startswith(start) for each in tests))
@@ -69,7 +72,7 @@ def tests_for(root: Path, path: str) -> tuple[str, ...]:
 
 def distance(root: Path, path: str, test: str) -> int:
     """How far a test file is from a source file, by its name, ELSEWHERE, and what it names: the nearest run first."""
-    parts = Path(path).with_suffix("").parts
+    parts = Path(path.removeprefix("benchmarks/")).with_suffix("").parts
     if Path(test).stem == f"test_{parts[-1]}" or test in tests_for(root, path):
         return 0
     text = (root / test).read_text()
@@ -88,7 +91,7 @@ class Copy:
         self.python = folder / "venv" / "bin" / "python"
         (site,) = (folder / "venv").glob("lib/python*/site-packages")
         packages = [each for each in sys.path if each.endswith("site-packages")]
-        (site / "copy.pth").write_text("\n".join([str(self.root), *packages]))
+        (site / "copy.pth").write_text("\n".join([str(self.root), str(self.root / "benchmarks"), *packages]))
         for entry in entry_points(
             group="console_scripts"
         ):  # what tests run: localagent, and others' programs

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from localagent.bench.results import read_runs
+from localagent_bench.results import read_runs
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,11 +17,8 @@ pytest.importorskip("numpy")
 
 @pytest.fixture(scope="module")
 def simulation():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import simulation
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
+    from localagent_bench.fleet import simulation
+
     return simulation
 
 

@@ -32,16 +32,21 @@ LAYERS = [
     {"agent"},
     {"connect"},
     {"server"},
-    {"bench"},
     {"cli", "__main__"},
 ]
-# Who may import an engine: one file each, beside the scripts that try its parsers in a process of their own.
+BENCH = "benchmarks/localagent_bench"
+# Who may import an engine: one file each, beside what compares it with itself, in a process of its own.
 ENGINES = {
     "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
-    "mlx": {"localagent/hosts/mlx/library.py"},
-    "mlx_lm": {"localagent/hosts/mlx/library.py", "localagent/bench/parsers/adapters/mlx_lm.py"},
-    "transformers": {"localagent/bench/parsers/adapters/transformers.py"},
-    "torch": set(),
+    "mlx": {"localagent/hosts/mlx/library.py", f"{BENCH}/harness/bare_loops.py"},
+    "mlx_lm": {
+        "localagent/hosts/mlx/library.py",
+        f"{BENCH}/parsers/adapters/mlx_lm.py",
+        f"{BENCH}/harness/bare_loops.py",
+        f"{BENCH}/harness/servers.py",
+    },
+    "transformers": {f"{BENCH}/parsers/adapters/transformers.py"},
+    "torch": {f"{BENCH}/training/{name}.py" for name in ("export", "muon", "network", "train")},
 }
 # Imported where they are used, and not before.
 LAZY = {
@@ -58,22 +63,27 @@ LAZY = {
         "ruamel",
     ),
 }
-EXTENDS = {"localagent.cli.show.blocks": {"rich"}, "localagent.transport": {"httpcore2", "httpx2"}}
-"""Modules whose classes extend those of a library."""
+EXTENDS = {
+    "localagent.cli.show.blocks": {"rich"},
+    "localagent.transport": {"httpcore2", "httpx2"},
+    **{f"localagent_bench.training.{name}": {"torch"} for name in ("muon", "network", "train")},
+    **{f"localagent_bench.fleet.{name}": {"numpy"} for name in ("simulation", "service_times", "real_fleet")},
+}
+"""Modules whose classes extend those of a library, or that are nothing without it."""
 # What the extra `mcp` brings, and only localagent.mcp may import; the extra `grammar` brings some of it, too.
 OF_MCP = {"mcp", "mcp_types", "anyio", "jsonschema", "referencing"}
 
 
 def name_of(path: Path) -> str:
     """The module in a file; a package is named by its folder."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(ROOT).with_suffix("").parts[path.is_relative_to(ROOT / "benchmarks") :]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 MODULES = {
     # By the name that localagent imports them by, through the link localagent/parsers.
     name_of(path).replace("parsers", "localagent.parsers", top == "parsers"): path
-    for top in ("localagent", "parsers")
+    for top in ("localagent", "parsers", BENCH)
     for path in (ROOT / top).rglob("*.py")
 }
 
@@ -121,8 +131,10 @@ def test_imports_go_one_way(name):
         if name.startswith("localagent.parsers"):
             ours = module.startswith("localagent.parsers")
             assert ours or top in sys.stdlib_module_names, f"{name} imports {module}"
-        elif top == "localagent" and name != "localagent" and "." in module:
-            assert layer(module) <= layer(name), f"{name} imports {module}"
+        elif name.startswith("localagent."):
+            assert top != "localagent_bench", f"{name} imports {module}"
+            if top == "localagent" and "." in module:
+                assert layer(module) <= layer(name), f"{name} imports {module}"
         if top in OF_MCP:
             assert name.startswith(("localagent.mcp.", "localagent.constraint.validation")), (
                 f"{name} imports {module}"
@@ -259,6 +271,7 @@ def test_help_imports_no_engine_and_no_model_code():
         "numpy",
         "huggingface_hub",
         "prompt_toolkit",
+        "localagent_bench",
     }
 
 

@@ -26,17 +26,20 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def build(source: Path, folder: Path) -> Path:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
-        cwd=ROOT,
+        cwd=source,
         check=True,
         capture_output=True,
     )
     (path,) = folder.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_holds_the_packages_and_their_data(wheel):
@@ -96,13 +99,7 @@ def test_parsers_is_another_name_for_the_same_modules(installed, request, tmp_pa
 
 def test_the_parsers_can_be_installed_alone(tmp_path):
     """From the same folder, under a name of its own, and with the standard library alone."""
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
-        cwd=ROOT / "parsers",
-        check=True,
-        capture_output=True,
-    )
-    (path,) = tmp_path.glob("localagent_parsers-*.whl")
+    path = build(ROOT / "parsers", tmp_path)
     archive = zipfile.ZipFile(path)
     site = tmp_path / "site"
     archive.extractall(site)
@@ -124,14 +121,13 @@ def test_the_parsers_can_be_installed_alone(tmp_path):
     assert done.stdout == "f []\n"
 
 
-def test_the_training_of_lfm2_nano_stays_in_the_checkout(wheel):
+def test_what_measures_and_trains_is_not_in_the_wheel(wheel):
     archive = zipfile.ZipFile(wheel)
-    training = {path.name for path in (ROOT / "benchmarks" / "training").glob("[!_]*.py")}
-    assert {"train.py", "network.py"} <= training
-    assert not {f"localagent/nano/{name}" for name in training} & {*archive.namelist()}
     for name in archive.namelist():
+        assert "bench" not in name and "training" not in name
         if name.endswith(".py"):
-            assert not re.search(r"(?:import|from) (?:torch|benchmarks)\b", archive.read(name).decode()), name
+            own = re.search(r"(?:import|from) (?:torch|localagent_bench)\b", archive.read(name).decode())
+            assert not own, name
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +165,11 @@ def test_it_works_away_from_the_checkout(wheel, tmp_path):
     assert model == "smollm2-135m"
 
 
-SOURCES = [path for name in ("localagent", "parsers") for path in (ROOT / name).rglob("*.py")]
+SOURCES = [
+    path
+    for name in ("localagent", "parsers", "benchmarks/localagent_bench")
+    for path in (ROOT / name).rglob("*.py")
+]
 TEXTS = [
     *(path for path in ROOT.glob("*") if path.suffix in {".md", ".toml"} or path.name == "Makefile"),
     *(path for name in ("localagent", "parsers", "benchmarks") for path in (ROOT / name).rglob("*.md")),
@@ -221,6 +221,7 @@ def test_all_hints_come_from_one_function():
 
 def test_texts_name_extras_and_groups_that_exist():
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    of_bench = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text())["project"]
     found = [
         command for path in TEXTS for command in re.findall(r"\bpip install ([^`\n]*)", path.read_text())
     ]
@@ -228,6 +229,8 @@ def test_texts_name_extras_and_groups_that_exist():
     for command in found:
         for extras in re.findall(r"\.\[([^]]+)\]", command):
             assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), command
+        for extras in re.findall(r"\./benchmarks\[([^]]+)\]", command):
+            assert set(extras.split(",")) <= set(of_bench["optional-dependencies"]), command
         for group in re.findall(r"--group (\w+)", command):
             assert group in groups, command
 
@@ -262,12 +265,12 @@ def test_pip_takes_the_command_of_a_checkout(monkeypatch, tmp_path):
 class Installed:
     """A fresh environment with the wheel in it, what the core needs, and no engine."""
 
-    def __init__(self, wheel: Path, folder: Path) -> None:
+    def __init__(self, folder: Path, *wheels: Path) -> None:
         venv.create(folder, with_pip=False)
         self.bin = folder / "bin"
         self.python = self.bin / "python"
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet"]
-        subprocess.run([*pip, "--no-index", "--no-deps", wheel], check=True)
+        subprocess.run([*pip, "--no-index", "--no-deps", *wheels], check=True)
         (site,) = folder.glob("lib/python*/site-packages")
         others = [each for each in sys.path if each.endswith("site-packages")]
         (site / "others.pth").write_text("\n".join(others))
@@ -288,7 +291,61 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Installed:
-    return Installed(wheel, tmp_path_factory.mktemp("fresh environment"))
+    return Installed(tmp_path_factory.mktemp("fresh environment"), wheel)
+
+
+COMMAND = """
+import localagent.cli
+sys.argv, sys.stderr = ["localagent", *words], sys.stdout
+try: localagent.cli.main()
+except SystemExit as end: print("exit", end.code)
+"""
+
+
+@pytest.mark.parametrize("words", [["bench"], ["bench", "--help"], ["bench", "parsers", "--quick"]])
+def test_without_its_distribution_the_bench_says_what_to_install(installed, words):
+    answer = installed(f"words = {words}{COMMAND}", missing="localagent_bench")
+    line, code = answer.splitlines()
+    assert re.fullmatch(
+        "localagent: localagent-bench is not installed: .* -m pip install localagent-bench", line
+    )
+    assert code == "exit 1"
+
+
+def test_the_list_of_commands_says_that_the_bench_needs_more(installed):
+    answer = installed(f"words = ['--help']{COMMAND}")
+    assert re.search(r"\n  bench +Measure parsers, models and servers; needs localagent-bench.\n", answer)
+
+
+def test_the_bench_is_installed_beside_it(wheel, tmp_path):
+    path = build(ROOT / "benchmarks", tmp_path)
+    names = zipfile.ZipFile(path).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"localagent_bench"}
+    wanted = {"report.html", "py.typed", "parsers/adapters/llamacpp.cpp", "parsers/adapters/child.py"}
+    assert {f"localagent_bench/{name}" for name in wanted} <= {*names}
+    both = Installed(tmp_path / "environment", wheel, path)
+    answer = both(
+        f"words = ['bench', 'parsers', '--help']{COMMAND}import localagent_bench as b; print(b.__file__)"
+    )
+    assert "exit 0" in answer and "--corpus" in answer
+    assert Path(answer.splitlines()[-1]).is_relative_to(tmp_path)
+    words = [
+        "bench",
+        "parsers",
+        "--quick",
+        "--no-speed",
+        "--corpus",
+        "canitoolcall",
+        "--parser",
+        "ours",
+        "--json",
+    ]
+    assert '"parser": "localagent"' in both(f"words = {words}{COMMAND}")
+
+
+def test_the_bench_has_the_version_of_what_it_measures():
+    project = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text())["project"]
+    assert project["version"] == PROJECT["version"]
 
 
 def needed(metadata: Message, extra: str) -> set[str]:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from localagent.cli import bench, cache, models, sessions
+from localagent.cli import cache, models, sessions
 from localagent.cli.completing import client_names, dialect_names, model_names, session_names
-from localagent.cli.home import greet
+from localagent.cli.home import greet, help_alone
 from localagent.cli.options import (
     AnswerOptions,
     Files,
@@ -20,6 +20,7 @@ from localagent.cli.options import (
     ToolOptions,
     grouped,
 )
+from localagent.cli.plugins import Bench
 
 app = typer.Typer(
     help="Language models on the machine in front of you, with tool calls that work.",
@@ -32,7 +33,15 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(cache.app, name="cache")
-app.add_typer(bench.app, name="bench")
+app.add_typer(
+    typer.Typer(
+        cls=Bench,
+        help="Measure parsers of tool calls, models on this machine, and servers.",
+        callback=help_alone,
+        invoke_without_command=True,
+    ),
+    name="bench",
+)
 
 
 def _version(asked: bool) -> None:

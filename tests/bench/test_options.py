@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.model.plan import Plan
-from localagent.bench.model.sides import Side
-from localagent.bench.model.speed import Sizes
-from localagent.bench.parsers import plan as of_parsers
-from localagent.bench.parsers.children import ADAPTERS
-from localagent.bench.server.load import Load
 from localagent.cli.app import app
-from localagent.cli.bench.server import ServerOptions
 from localagent.errors import UsageError
+from localagent_bench.cli.server import ServerOptions
+from localagent_bench.model.plan import Plan
+from localagent_bench.model.sides import Side
+from localagent_bench.model.speed import Sizes
+from localagent_bench.parsers import plan as of_parsers
+from localagent_bench.parsers.children import ADAPTERS
+from localagent_bench.server.load import Load
 
-model = importlib.import_module("localagent.cli.bench.model")  # its package has a function of that name
+model = importlib.import_module("localagent_bench.cli.model")  # its package has a function of that name
 NANO = Side("lfm2-nano")
 
 
@@ -39,7 +39,7 @@ def asked(monkeypatch, capsys):
 
     def run(*words: str) -> tuple[Plan, dict[str, Any]]:
         plans = []
-        monkeypatch.setattr("localagent.bench.model.plan.measure", lambda *given: plans.append(given))
+        monkeypatch.setattr("localagent_bench.model.plan.measure", lambda *given: plans.append(given))
         bench("model", *words, "--json")
         [(_, plan, load, _)] = plans
         assert load == ("what loads", [side.name for side in plan.sides])
@@ -276,7 +276,7 @@ def test_numbers_of_streams_that_are_none(text):
 
 
 def test_servers_are_checked_and_then_loaded_unless_one_is_left_out(monkeypatch, capsys):
-    from localagent.bench.server import checking, loading, target
+    from localagent_bench.server import checking, loading, target
 
     class Found:
         def __init__(self, url):
@@ -363,7 +363,7 @@ def test_a_report_names_each_run_with_its_options(monkeypatch, capsys, tmp_path)
     assert capsys.readouterr().out == f"{first}\n{second}"
     written = []
     monkeypatch.setattr(
-        "localagent.bench.report.write_report", lambda runs, html: written.append((len(runs), html))
+        "localagent_bench.report.write_report", lambda runs, html: written.append((len(runs), html))
     )
     bench("report", *map(str, files), "--html", "x.html")
     printed = capsys.readouterr()

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from localagent import bench
-from localagent.bench.results import (
+import localagent_bench
+from localagent.errors import UsageError
+from localagent_bench.cli.output import show_run
+from localagent_bench.results import (
     Chart,
     Column,
     Results,
@@ -28,8 +30,6 @@ from localagent.bench.results import (
     read_runs,
     value_text,
 )
-from localagent.cli.bench.output import show_run
-from localagent.errors import UsageError
 
 SPEED = Table(
     "demo.speed",
@@ -121,7 +121,7 @@ def test_each_line_says_what_it_is(tmp_path: Path) -> None:
 
 def test_a_run_lasts_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((100.0, 101.26))
-    monkeypatch.setattr("localagent.bench.results.monotonic", lambda: next(times))
+    monkeypatch.setattr("localagent_bench.results.monotonic", lambda: next(times))
     with Results("demo", {}) as results:
         assert results.run.seconds is None
     assert results.run.seconds == 1.3
@@ -233,8 +233,10 @@ def test_the_best_is_looked_for_among_what_is_comparable() -> None:
 
 def tables() -> dict[str, Table]:
     """Every table of the benchmarks."""
-    names = [each.name for each in pkgutil.walk_packages(bench.__path__, f"{bench.__name__}.")]
-    modules = [importlib.import_module(name) for name in names if ".adapters." not in name]
+    names = [each.name for each in pkgutil.walk_packages(localagent_bench.__path__, "localagent_bench.")]
+    modules = [
+        importlib.import_module(name) for name in names if not {"adapters", "training"} & {*name.split(".")}
+    ]
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Table)]
     return {table.name: table for table in found}
 
@@ -298,7 +300,7 @@ def test_names_and_numbers_are_never_broken(
     results.add(table, name="localagent", text="word " * 30, **{column.key: 1234567 for column in columns})
     shown = {}
     for width in (400, 90, 65):
-        monkeypatch.setattr("localagent.cli.bench.output.table_width", lambda width=width: width)
+        monkeypatch.setattr("localagent_bench.cli.output.table_width", lambda width=width: width)
         monkeypatch.setattr("localagent.cli.terminal.table_width", lambda width=width: width)
         show_run(results.run)
         shown[width] = capsys.readouterr().out

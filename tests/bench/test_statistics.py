@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localagent.bench.statistics import bootstrap, mcnemar, spread, wilson
+from localagent_bench.statistics import bootstrap, mcnemar, spread, wilson
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from localagent.bench.results import Table, value_text
+from localagent_bench.results import Table, value_text
 from tests.bench.test_results import TABLES
 
 KEPT = Path(__file__).with_name("tables.txt")

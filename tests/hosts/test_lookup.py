@@ -19,8 +19,8 @@ from localagent.hosts.llamacpp.prefill import Prefill
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.protocol import Token
 from localagent.hosts.sampling import Sampling
-from localagent.nano.measure import _messages
 from localagent.nano.requests import KINDS, make_requests
+from localagent_bench.training.measure import _messages
 from tests.conftest import LONG
 from tests.hosts.speaking import Speaking, failing
 from tests.hosts.stepping import Stepping

@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from benchmarks.training.corpus import MAIN, conversation
 from localagent.nano.conversations import Author, common_words
 from localagent.nano.exchanges import Turn
 from localagent.nano.requests import KINDS, make_requests
 from localagent.nano.values import SORTS
 from localagent.nano.words import Lexicon, is_held_out
 from localagent.wire import chat_template, openai
+from localagent_bench.training.corpus import MAIN, conversation
 from parsers import DIALECTS, CallPart, StreamParser, collect
 
 CONSTANTS = {option.lower() for sort in SORTS.values() for option in sort.schema.get("enum", ())}

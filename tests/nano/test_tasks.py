@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from benchmarks.training.corpus import COPYING, FINISH, MAIN, conversation
 from localagent.nano.requests import KINDS, make_requests
 from localagent.nano.tasks import TASKS, make_tasks
 from localagent.nano.words import is_held_out
+from localagent_bench.training.corpus import COPYING, FINISH, MAIN, conversation
 from tests.nano.test_requests import words
 
 ROUNDS = {"two": (2,), "chain": (1, 1)}

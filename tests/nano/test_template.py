@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.training.tokenizer import BOS, EOS, SPECIAL
 from localagent.nano import MLX
 from localagent.nano.requests import KINDS, make_requests
 from localagent.prompt import ChatTemplate, Trusted
+from localagent_bench.training.tokenizer import BOS, EOS, SPECIAL
 
 TOOL = {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}}
 

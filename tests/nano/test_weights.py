@@ -11,12 +11,13 @@ import pytest
 
 pytest.importorskip("llama_cpp")
 
-from benchmarks.training.tokenizer import SPECIAL
 from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.sampling import Sampling
-from localagent.nano import GGUF, MLX, measure
-from localagent.nano.measure import answer, wrong
+from localagent.nano import GGUF, MLX
 from localagent.nano.requests import KINDS, make_requests
+from localagent_bench.training import measure
+from localagent_bench.training.measure import answer, wrong
+from localagent_bench.training.tokenizer import SPECIAL
 
 pytestmark = pytest.mark.engine
 

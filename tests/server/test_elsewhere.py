@@ -18,8 +18,7 @@ from localagent.remote import RemoteModel
 from tests.server.fleet.running import free_port, started
 
 pytest.importorskip("xllamacpp", reason="the package xllamacpp, which has a llama-server, is not installed")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from servers import Settings, running
+from localagent_bench.harness.servers import Settings, running
 
 pytestmark = pytest.mark.engine
 COMMAND = Path(sys.executable).with_name("localagent")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.model.bfcl import JUDGED, NoData, bfcl_tasks, find_package
-from localagent.bench.model.tasks import sample
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
+from localagent_bench.model.bfcl import JUDGED, NoData, bfcl_tasks, find_package
+from localagent_bench.model.tasks import sample
 
 FUNCTION = {
     "name": "math.add",

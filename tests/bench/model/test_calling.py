@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.model import calling
-from localagent.bench.model.calling import measure_calling
-from localagent.bench.model.sides import Opened, Side
-from localagent.bench.model.tasks import Task, nano_tasks, sample
-from localagent.bench.results import Results
-from localagent.bench.statistics import bootstrap, mcnemar, wilson
 from localagent.errors import ContextOverflow, TemplateFailed, UsageError
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
 from localagent.messages.usage import Usage
 from localagent.nano.requests import make_requests
 from localagent.turn import Done
+from localagent_bench.model import calling
+from localagent_bench.model.calling import measure_calling
+from localagent_bench.model.sides import Opened, Side
+from localagent_bench.model.tasks import Task, nano_tasks, sample
+from localagent_bench.results import Results
+from localagent_bench.statistics import bootstrap, mcnemar, wilson
 from parsers import DIALECTS
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.bench.model.energy import EnergyMeter, NotTold
+from localagent_bench.model.energy import EnergyMeter, NotTold
 
 
 def package(root, number, microjoules, most=1_000):

@@ -11,18 +11,18 @@ from zlib import crc32
 
 import pytest
 
-from localagent.bench.model import conversation, speed
-from localagent.bench.model.conversation import QUESTIONS, measure_reuse
-from localagent.bench.model.energy import NotTold
-from localagent.bench.model.sides import Opened, Side
-from localagent.bench.model.speed import Sizes, ids_of, measure_speed, words
-from localagent.bench.results import Results
 from localagent.errors import ContextOverflow, NotEnoughMemory, UnknownModel
 from localagent.hosts.protocol import Finish, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages import AssistantMessage, TextPart, ToolCallPart
 from localagent.messages.usage import Timings, Usage
 from localagent.turn import Done
+from localagent_bench.model import conversation, speed
+from localagent_bench.model.conversation import QUESTIONS, measure_reuse
+from localagent_bench.model.energy import NotTold
+from localagent_bench.model.sides import Opened, Side
+from localagent_bench.model.speed import Sizes, ids_of, measure_speed, words
+from localagent_bench.results import Results
 
 
 class Clock:

@@ -11,18 +11,18 @@ from typing import Any
 import pexpect
 import pytest
 
-from localagent.bench.model.calling import Asker
-from localagent.bench.model.plan import Plan, measure
-from localagent.bench.model.sides import Opened, Side, opened
-from localagent.bench.model.speed import Sizes, measure_speed
-from localagent.bench.model.tasks import Task, nano_tasks
-from localagent.bench.results import Results, read_runs
-from localagent.bench.statistics import mcnemar
 from localagent.errors import EngineBroken, UnknownModel, UsageError
 from localagent.hosts.host import EngineHost
 from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.model import Model, load
 from localagent.nano import GGUF
+from localagent_bench.model.calling import Asker
+from localagent_bench.model.plan import Plan, measure
+from localagent_bench.model.sides import Opened, Side, opened
+from localagent_bench.model.speed import Sizes, measure_speed
+from localagent_bench.model.tasks import Task, nano_tasks
+from localagent_bench.results import Results, read_runs
+from localagent_bench.statistics import mcnemar
 from tests import forking
 
 SMALL = Sizes((0, 64), prompt=16, decode=8, rounds=2)
@@ -146,7 +146,7 @@ def test_a_request_that_cannot_be_made_is_refused_and_the_rest_goes_on(monkeypat
         "long", "long", ({"role": "user", "content": "word " * 9_000},), (), lambda _: "", calls=False
     )
     tasks = nano_tasks(2, seed=1)
-    monkeypatch.setattr("localagent.bench.model.plan.nano_tasks", lambda *_: [long, *tasks])
+    monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: [long, *tasks])
     results = found(Plan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=3))
     every = results.run.rows["model.tools"][0]
     assert (every["tasks"], every["refused"]) == (3, 1)
@@ -156,7 +156,7 @@ def test_a_request_that_cannot_be_made_is_refused_and_the_rest_goes_on(monkeypat
 @pytest.mark.engine
 def test_a_task_that_is_not_exact_is_told_with_its_side_and_what_was_written(monkeypatch):
     tasks = [replace(task, judge=lambda _: "never right") for task in nano_tasks(2, seed=1)]
-    monkeypatch.setattr("localagent.bench.model.plan.nano_tasks", lambda *_: tasks)
+    monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: tasks)
     sides = [Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),))]
     cases = found(Plan(sides, Sizes(()), exchanges=0, sample=2)).run.cases
     assert [(case["table"], case["side"], case["id"], case["group"], case["fault"]) for case in cases] == [
@@ -178,7 +178,7 @@ def test_tasks_gained_and_lost_are_those_that_one_of_two_sides_alone_does_exactl
         return Task(f"{at}", "kind", ({"role": "user", "content": "Hello."},), (), judge, calls=False)
 
     tasks = [task(at, *exact[what]) for at, what in enumerate(wanted)]
-    monkeypatch.setattr("localagent.bench.model.plan.nano_tasks", lambda *_: tasks)
+    monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: tasks)
     sides = [Side(str(GGUF)), Side(str(GGUF), (("max_tokens", 1),))]
     [row] = found(Plan(sides, Sizes(()), exchanges=0, sample=7)).run.rows["model.paired"]
     assert (row["gained"], row["lost"], row["tasks"]) == (3, 1, 7)

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from localagent.bench.model import plan as module
-from localagent.bench.model.bfcl import NoData
-from localagent.bench.model.plan import Plan, measure
-from localagent.bench.model.sides import Side
-from localagent.bench.model.speed import Sizes
-from localagent.bench.results import Results
 from localagent.errors import EngineBroken, UsageError
+from localagent_bench.model import plan as module
+from localagent_bench.model.bfcl import NoData
+from localagent_bench.model.plan import Plan, measure
+from localagent_bench.model.sides import Side
+from localagent_bench.model.speed import Sizes
+from localagent_bench.results import Results
 
 SIDES = [Side("a"), Side("b")]
 

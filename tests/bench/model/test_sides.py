@@ -7,8 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from localagent.bench.model import sides
-from localagent.bench.model.sides import (
+from localagent.errors import UsageError
+from localagent.hosts.protocol import Prefilled, Token
+from localagent.nano import GGUF
+from localagent_bench.model import sides
+from localagent_bench.model.sides import (
     Arrivals,
     Side,
     opened,
@@ -17,9 +20,6 @@ from localagent.bench.model.sides import (
     resident,
     weights_of,
 )
-from localagent.errors import UsageError
-from localagent.hosts.protocol import Prefilled, Token
-from localagent.nano import GGUF
 
 
 @pytest.mark.parametrize(

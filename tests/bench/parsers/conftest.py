@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.bench.parsers.children import Child, adapter
+from localagent_bench.parsers.children import Child, adapter
 
 ANSWER = """
 import json, os, sys, time

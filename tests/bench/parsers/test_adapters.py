@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from localagent.bench.parsers import adapters
-from localagent.bench.parsers.children import Gone, adapter
-from localagent.bench.parsers.judging import Reading
+from localagent_bench.parsers import adapters
+from localagent_bench.parsers.children import Gone, adapter
+from localagent_bench.parsers.judging import Reading
 
 FOLDER = Path(adapters.__file__).parent
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("f", "g")]

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from localagent.bench.parsers.canitoolcall import FAILS, _fixtures, conformance, conformance_rows, units
-from localagent.bench.parsers.corpora import Row
-from localagent.bench.parsers.judging import Reading
+from localagent_bench.parsers.canitoolcall import FAILS, _fixtures, conformance, conformance_rows, units
+from localagent_bench.parsers.corpora import Row
+from localagent_bench.parsers.judging import Reading
 
 
 def test_only_the_listed_outputs_fail_and_no_call_is_wrong(ours):

@@ -14,9 +14,9 @@ from select import select
 import psutil
 import pytest
 
-from localagent.bench.parsers import children
-from localagent.bench.parsers.children import Child, Gone, adapter, commanded, reading_of
-from localagent.bench.parsers.judging import Reading
+from localagent_bench.parsers import children
+from localagent_bench.parsers.children import Child, Gone, adapter, commanded, reading_of
+from localagent_bench.parsers.judging import Reading
 
 ASKED = {"dialect": "lfm2", "text": "<|tool_call_start|>[f(a=1)]<|tool_call_end|>"}
 SLOW_START = 20.0
@@ -102,7 +102,7 @@ def test_requests_are_numbered_and_may_have_more_time(program):
 
 
 def test_an_answer_is_no_longer_than_it_may_be(program, monkeypatch):
-    monkeypatch.setattr("localagent.bench.parsers.children._LONGEST", 100)
+    monkeypatch.setattr("localagent_bench.parsers.children._LONGEST", 100)
     child = program(
         "for asked in lines(): print('x' * 100, end='', flush=True); print('y' * asked['more'], flush=True)"
     )
@@ -113,7 +113,7 @@ def test_an_answer_is_no_longer_than_it_may_be(program, monkeypatch):
 
 
 def test_a_parser_fails_as_often_as_it_may(program, monkeypatch):
-    monkeypatch.setattr("localagent.bench.parsers.children._MOST_FAILURES", 3)
+    monkeypatch.setattr("localagent_bench.parsers.children._MOST_FAILURES", 3)
     child = program(
         "for asked in lines():\n    if asked['text'] == 'x': sys.exit(3)\n    answer(asked)", SLOW_START
     )

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from localagent.bench.model.bfcl import NoData
-from localagent.bench.parsers.children import adapter
-from localagent.bench.parsers.corpora import bfcl_tasks, file_rows
-from localagent.bench.parsers.faults import FURTHER
-from localagent.bench.parsers.outputs import FAULTS
-from localagent.bench.parsers.plan import Plan, measure
-from localagent.bench.results import Results, read_runs
 from localagent.errors import UsageError
+from localagent_bench.model.bfcl import NoData
+from localagent_bench.parsers.children import adapter
+from localagent_bench.parsers.corpora import bfcl_tasks, file_rows
+from localagent_bench.parsers.faults import FURTHER
+from localagent_bench.parsers.outputs import FAULTS
+from localagent_bench.parsers.plan import Plan, measure
+from localagent_bench.results import Results, read_runs
 
 SETS = (
     *("simple_python", "multiple", "parallel", "parallel_multiple", "simple_java", "simple_javascript"),

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from localagent.bench.model.bfcl import JUDGED
-from localagent.bench.parsers import corpora
-from localagent.bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows, too_deep
 from localagent.errors import UsageError
+from localagent_bench.model.bfcl import JUDGED
+from localagent_bench.parsers import corpora
+from localagent_bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows, too_deep
 
 FUNCTION = {"name": "f", "parameters": {}}
 TOOL = {"type": "function", "function": FUNCTION}

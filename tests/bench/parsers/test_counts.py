@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.parsers import injected, speed
-from localagent.bench.parsers.children import Child, Gone
-from localagent.bench.parsers.corpora import Row, Task
-from localagent.bench.parsers.faults import Faulty
-from localagent.bench.parsers.injected import inject, judge_faulty
-from localagent.bench.parsers.judging import Reading
-from localagent.bench.parsers.outputs import CUTS, Output
-from localagent.bench.parsers.recorded import read_recorded
-from localagent.bench.parsers.trips import read_back
-from localagent.bench.results import Results
-from localagent.bench.statistics import wilson
+from localagent_bench.parsers import injected, speed
+from localagent_bench.parsers.children import Child, Gone
+from localagent_bench.parsers.corpora import Row, Task
+from localagent_bench.parsers.faults import Faulty
+from localagent_bench.parsers.injected import inject, judge_faulty
+from localagent_bench.parsers.judging import Reading
+from localagent_bench.parsers.outputs import CUTS, Output
+from localagent_bench.parsers.recorded import read_recorded
+from localagent_bench.parsers.trips import read_back
+from localagent_bench.results import Results
+from localagent_bench.statistics import wilson
 
 F = ("f", {"a": 1})
 RIGHT, NONE, WRONG = Reading("", "", (F,)), Reading(), Reading("", "", (("h", {}),))

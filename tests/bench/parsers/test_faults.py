@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.faults import _INVISIBLE, _PROSE, FURTHER, Faulty, with_further_fault
-from localagent.bench.parsers.injected import inject, judge_faulty, judged
-from localagent.bench.parsers.judging import Reading, contradicts
-from localagent.bench.parsers.outputs import Output, cut, rendered, tokens
-from localagent.bench.results import Results
+from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.faults import _INVISIBLE, _PROSE, FURTHER, Faulty, with_further_fault
+from localagent_bench.parsers.injected import inject, judge_faulty, judged
+from localagent_bench.parsers.judging import Reading, contradicts
+from localagent_bench.parsers.outputs import Output, cut, rendered, tokens
+from localagent_bench.results import Results
 from parsers import DIALECTS
 
 F, G = "find_city", "book_trip"

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from localagent.bench.parsers.corpora import Row, Task
-from localagent.bench.parsers.faults import Faulty
-from localagent.bench.parsers.injected import judge_faulty
-from localagent.bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip
-from localagent.bench.parsers.outputs import CUTS, FAULTS, Output, cut, rendered, with_fault
+from localagent_bench.parsers.corpora import Row, Task
+from localagent_bench.parsers.faults import Faulty
+from localagent_bench.parsers.injected import judge_faulty
+from localagent_bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip
+from localagent_bench.parsers.outputs import CUTS, FAULTS, Output, cut, rendered, with_fault
 from parsers import DIALECTS
 
 F, G = ("f", {"a": 1}), ("g", {"s": "x"})

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from localagent.bench.parsers import outputs as module
-from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.outputs import (
+from localagent_bench.parsers import outputs as module
+from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.outputs import (
     ModelTemplate,
     Output,
     cut,

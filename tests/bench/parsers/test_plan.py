@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.model.bfcl import NoData
-from localagent.bench.parsers import plan as module
-from localagent.bench.parsers.children import Gone
-from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.plan import Plan, measure
-from localagent.bench.results import Results
-from localagent.distribution import install_command
+from localagent.distribution import bench_install_command
 from localagent.errors import UsageError
+from localagent_bench.model.bfcl import NoData
+from localagent_bench.parsers import plan as module
+from localagent_bench.parsers.children import Gone
+from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.plan import Plan, measure
+from localagent_bench.results import Results
 from tests.bench.parsers.test_counts import RIGHT, TOOLS, Told, row
 
 
@@ -156,13 +156,13 @@ def test_a_package_of_outputs_that_is_not_here_is_told(
     def absent() -> Any:
         raise ImportError("canitoolcall")
 
-    monkeypatch.setattr("localagent.bench.parsers.canitoolcall.conformance_rows", absent)
+    monkeypatch.setattr("localagent_bench.parsers.canitoolcall.conformance_rows", absent)
     results = Results("parsers", {})
     measure(
         results, Plan([Told("p", lambda _: RIGHT)], ["canitoolcall", "cases"], speed=False), lambda _: None
     )
     assert results.run.skipped == {
-        "canitoolcall": f"the package canitoolcall is not here: {install_command('bench')}"
+        "canitoolcall": f"the package canitoolcall is not here: {bench_install_command()}"
     }
     assert len(planned["read_recorded"][0][2]) == 12
 

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from localagent.bench.parsers.corpora import case_rows
-from localagent.bench.parsers.judging import judge
+from localagent_bench.parsers.corpora import case_rows
+from localagent_bench.parsers.judging import judge
 
 ROWS = list(case_rows())
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from localagent.bench.parsers.children import Child
-from localagent.bench.parsers.corpora import Task
-from localagent.bench.parsers.faults import FURTHER
-from localagent.bench.parsers.injected import inject
-from localagent.bench.parsers.outputs import CUTS, FAULTS, Output, rendered
-from localagent.bench.parsers.trips import read_back
-from localagent.bench.results import Results
+from localagent_bench.parsers.children import Child
+from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.faults import FURTHER
+from localagent_bench.parsers.injected import inject
+from localagent_bench.parsers.outputs import CUTS, FAULTS, Output, rendered
+from localagent_bench.parsers.trips import read_back
+from localagent_bench.results import Results
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in "fg"]

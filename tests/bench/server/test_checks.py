@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.results import Results
-from localagent.bench.server import hearing, of_answers, of_calls, of_http, of_streams
-from localagent.bench.server.checking import CHECKS, check_servers
-from localagent.bench.server.hearing import Caller, Heard
-from localagent.bench.server.rules import Probe, Verdict
-from localagent.bench.server.target import Target
 from localagent.model import load
 from localagent.remote import Server
 from localagent.server.app import all_wires
+from localagent_bench.results import Results
+from localagent_bench.server import hearing, of_answers, of_calls, of_http, of_streams
+from localagent_bench.server.checking import CHECKS, check_servers
+from localagent_bench.server.hearing import Caller, Heard
+from localagent_bench.server.rules import Probe, Verdict
+from localagent_bench.server.target import Target
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.server.serving import serving
 
@@ -259,13 +259,10 @@ def test_our_own_server_keeps_every_rule(nano: dict[str, Path]) -> None:
 
 
 @pytest.mark.engine
-def test_llama_server_fails_by_its_own(
-    nano: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_llama_server_fails_by_its_own(nano: dict[str, Path], tmp_path: Path) -> None:
     """What it does otherwise is its own choice; the checks find most rules kept."""
     pytest.importorskip("xllamacpp", reason="the package xllamacpp is not installed")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
-    from servers import Settings, running  # type: ignore[import-not-found]
+    from localagent_bench.harness.servers import Settings, running
 
     settings = Settings(str(nano["llamacpp"]), 1024, 2, 1)
     with running("llama-server", settings, tmp_path) as child:

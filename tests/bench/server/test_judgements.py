@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.server import hearing, of_answers, of_calls, of_http, of_streams
-from localagent.bench.server.hearing import Heard
-from localagent.bench.server.rules import Verdict
-from localagent.bench.server.target import Target
 from localagent.remote import Server
+from localagent_bench.server import hearing, of_answers, of_calls, of_http, of_streams
+from localagent_bench.server.hearing import Heard
+from localagent_bench.server.rules import Verdict
+from localagent_bench.server.target import Target
 from tests.bench.server.test_rules import ERROR, answer, choices, streamed
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.results import Column, Results, value_text
-from localagent.bench.server import load as module
-from localagent.bench.server.load import Load, Request, Seen, Stop, Writer, ask, streams, together
-from localagent.bench.server.loading import LONG, SHORT, STREAMS, load_servers
-from localagent.bench.server.target import Target, name_of, pair
 from localagent.errors import ServerUnreachable, StreamBroken, UsageError
 from localagent.remote import Server
+from localagent_bench.results import Column, Results, value_text
+from localagent_bench.server import load as module
+from localagent_bench.server.load import Load, Request, Seen, Stop, Writer, ask, streams, together
+from localagent_bench.server.loading import LONG, SHORT, STREAMS, load_servers
+from localagent_bench.server.target import Target, name_of, pair
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.remote.scripted import DONE, HANG, chunk, event, scripted, stream
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.results import Results
-from localagent.bench.server import load as module
-from localagent.bench.server import loading
-from localagent.bench.server.load import (
+from localagent.errors import ServerUnreachable, StreamBroken
+from localagent.remote import Server
+from localagent_bench.results import Results
+from localagent_bench.server import load as module
+from localagent_bench.server import loading
+from localagent_bench.server.load import (
     QUESTION,
     WORDS,
     Load,
@@ -25,10 +27,8 @@ from localagent.bench.server.load import (
     short_answers,
     streams,
 )
-from localagent.bench.server.loading import load_servers
-from localagent.bench.server.target import Target
-from localagent.errors import ServerUnreachable, StreamBroken
-from localagent.remote import Server
+from localagent_bench.server.loading import load_servers
+from localagent_bench.server.target import Target
 from tests.remote.scripted import DONE, chunk, event, scripted, stream
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.results import Results
-from localagent.bench.server import checking, of_http, rules
-from localagent.bench.server.checking import check_servers
-from localagent.bench.server.hearing import Caller, Heard, ServerGone
-from localagent.bench.server.rules import Check, Fails, NotOffered, NotSeen, Probe, Verdict
-from localagent.bench.server.target import Target, describe
 from localagent.remote import Server
+from localagent_bench.results import Results
+from localagent_bench.server import checking, of_http, rules
+from localagent_bench.server.checking import check_servers
+from localagent_bench.server.hearing import Caller, Heard, ServerGone
+from localagent_bench.server.rules import Check, Fails, NotOffered, NotSeen, Probe, Verdict
+from localagent_bench.server.target import Target, describe
 from tests.bench.server.imitation import KEY, imitation
 from tests.remote.scripted import DONE, HANG, chunk, event, scripted, stream, whole
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from localagent.bench.server import of_answers, of_calls, of_http, of_streams
-from localagent.bench.server.hearing import Caller
-from localagent.bench.server.rules import Fails, Probe, Verdict
-from localagent.bench.server.target import Target
 from localagent.remote import Server
+from localagent_bench.server import of_answers, of_calls, of_http, of_streams
+from localagent_bench.server.hearing import Caller
+from localagent_bench.server.rules import Fails, Probe, Verdict
+from localagent_bench.server.target import Target
 from tests.bench.server.imitation import CONTEXT, KEY, Handler, Turn, imitation
 
 Edit = Callable[[Any], object]

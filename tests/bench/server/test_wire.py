@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from localagent.bench.results import Results
-from localagent.bench.server.checking import CHECKS, check_servers
-from localagent.bench.server.target import Target
 from localagent.remote import Server
+from localagent_bench.results import Results
+from localagent_bench.server.checking import CHECKS, check_servers
+from localagent_bench.server.target import Target
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 
 KEPT = Path(__file__).with_name("wire.txt")

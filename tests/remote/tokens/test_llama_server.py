@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,7 @@ from localagent.turn import Done
 from tests.conftest import LONG
 
 pytest.importorskip("xllamacpp", reason="the package xllamacpp, which has a llama-server, is not installed")
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from servers import Settings, running
+from localagent_bench.harness.servers import Settings, running
 
 pytestmark = pytest.mark.engine
 REQUESTS = 200 if LONG else 20
