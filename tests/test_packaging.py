@@ -21,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from localagent.distribution import NAME, install_command, pip_install, version
+from localagent.hosts.backends import BACKENDS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -187,7 +188,14 @@ def calls_of(function: str) -> list[tuple[str, ast.Call]]:
     ]
 
 
-HINTS = calls_of("install_command")
+OF_ROWS = ast.parse(
+    "[" + ",".join(f"f({name!r}, only={row.distributions!r})" for name, row in BACKENDS.items()) + "]"
+)
+HINTS = [
+    *((file, call) for file, call in calls_of("install_command") if isinstance(call.args[0], ast.Constant)),
+    # The others are for an engine, whichever it is.
+    *(("localagent/hosts/backends.py", call) for call in ast.walk(OF_ROWS) if isinstance(call, ast.Call)),
+]
 
 
 def test_no_command_asks_the_index_for_a_strangers_package():
