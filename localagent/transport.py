@@ -33,6 +33,10 @@ class Unconnected(OSError):
     """There is no connection; why not is its cause, and its text."""
 
 
+class Untrusted(Unconnected):
+    """The server's certificate is not one that this machine trusts."""
+
+
 class Transport(httpx2.BaseTransport):
     """A transport for `httpx2.Client`. Every request has a connection of its own, which its end closes.
 
@@ -146,14 +150,20 @@ class _Connection(httpcore2.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> Self:
-        self._socket.settimeout(timeout)
+        secured = ssl_context.wrap_socket(
+            self._socket, server_hostname=server_hostname, do_handshake_on_connect=False
+        )
+        made = type(self)(secured, self._network)
         try:
-            secured = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
-        except OSError as error:
-            raise Unconnected(
-                getattr(error, "verify_message", None) or error.strerror or str(error)
-            ) from error
-        return type(self)(secured, self._network)
+            made._patiently(secured.do_handshake, timeout, Unconnected)
+        except BaseException as error:
+            secured.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise Untrusted(error.verify_message) from error
+            if isinstance(error, OSError):
+                raise Unconnected(error.strerror or str(error)) from error
+            raise
+        return made
 
     def close(self) -> None:
         self._socket.close()

@@ -130,9 +130,10 @@ class Results:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.run.seconds = round(monotonic() - self._began, 1)
-        self._line("end", {"seconds": self.run.seconds})
+        if kind is None:  # a report says of a run without its end that it is unfinished
+            self._line("end", {"seconds": self.run.seconds})
 
     def add(self, table: Table, **cells: Any) -> None:
         """A row. Values are texts, numbers, booleans or None: not measured."""

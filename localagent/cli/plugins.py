@@ -1,4 +1,4 @@
-"""Commands that another distribution brings, as an entry point of the group `localagent.commands`."""
+"""`localagent bench`, which localagent-bench brings as an entry point of the group `localagent.commands`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ class Bench(TyperGroup):
         from localagent.errors import LocalAgentError
 
         try:
-            return get_group(entry_points(group="localagent.commands")["bench"].load())
-        except (KeyError, ImportError) as error:
+            entry = entry_points(group="localagent.commands")["bench"]
+        except KeyError as error:
             raise LocalAgentError(f"localagent-bench is not installed: {bench_install_command()}") from error
+        try:
+            return get_group(entry.load())
+        except ImportError as error:
+            raise LocalAgentError(
+                f"localagent-bench cannot be loaded ({error}): {bench_install_command()}"
+            ) from error

@@ -254,7 +254,7 @@ class NoEngine:
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """Not known here. Raises Unsupported."""
-        raise Unsupported("this model runs elsewhere, and the bytes of its tokens are not known here")
+        raise Unsupported("there is no vocabulary here, so tokens cannot be spelled")
 
 
 class Host(Renderer, Watched, Protocol):

@@ -40,6 +40,8 @@ def refusal(
             text = f"{url} refuses the key in {API_KEY} ({status}): correct it"
         case 401 | 403:
             text = f"{url} wants a key ({status}): put it into {API_KEY}"
+        case 404 | 405 if said.casefold() not in ("", "not found"):
+            text = f"{url} refuses {path} ({status}){why}: correct the model's name or the address"
         case 404 | 405:
             text = f"{url} has no {path} ({status}): correct the address, or give one of another server"
         case 429 | 503:

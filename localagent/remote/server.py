@@ -121,10 +121,15 @@ class Server:
         """Turns what goes wrong on the way into errors that say what to do."""
         import httpcore2
 
-        from localagent.transport import Unconnected
+        from localagent.transport import Unconnected, Untrusted
 
         try:
             yield
+        except Untrusted as error:
+            raise ServerUnreachable(
+                f"{self.url} has a certificate that is not trusted ({_reason(error)}): name one that signed "
+                "it in SSL_CERT_FILE, or correct the address"
+            ) from error
         except (Unconnected, httpcore2.ProxyError) as error:
             raise ServerUnreachable(
                 f"no server answers at {self.url} ({_reason(error)}): start it with `localagent serve`, or "

@@ -85,6 +85,13 @@ def test_a_run_that_did_not_end_is_read(tmp_path: Path) -> None:
     assert len(run.rows["demo.speed"]) == 1
 
 
+def test_a_run_that_broke_off_has_no_end() -> None:
+    lines: list[str] = []
+    with pytest.raises(KeyboardInterrupt), Results("demo", {}, lines.append):
+        raise KeyboardInterrupt
+    assert [json.loads(line)["kind"] for line in lines] == ["run"]
+
+
 def test_each_line_says_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "results"
     run = written(path)

@@ -32,6 +32,13 @@ def test_without_it_every_use_says_what_to_install(
     assert error.value.exit_code == 1
 
 
+def test_one_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = metadata.EntryPoint("bench", "localagent_bench.no_such:app", "localagent.commands")
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: metadata.EntryPoints((broken,)))
+    with pytest.raises(LocalAgentError, match=r"localagent-bench cannot be loaded \(No module named"):
+        app(["bench", "parsers"], standalone_mode=False)
+
+
 def test_the_list_of_commands_looks_for_no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(**_: object) -> None:
         raise AssertionError("reading them takes 40 ms")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any
 
 import pytest
@@ -138,3 +140,19 @@ def test_a_text_may_have_more_tokens_than_bytes():
 def test_prompts_begin_with_one_bos_and_what_follows_with_no_space(options, segments, continued, ids):
     prompt = [Segment(text, special) for text, special in segments]
     assert made(**options).tokenize_segments(iter(prompt), continued) == ids
+
+
+def test_tokens_are_spelled_in_several_threads_at_once():
+    """llama.cpp writes into a buffer while Python runs other threads."""
+
+    class Slow(Native):
+        def llama_token_to_piece(self, handle: str, token: int, buffer: Any, room: int, *rest: Any) -> int:
+            size = super().llama_token_to_piece(handle, token, buffer, room, *rest)
+            sleep(0.0005)
+            return size
+
+    vocabulary = LlamaCppVocabulary(Slow(), "handle")
+    tokens = [token for token in range(len(TOKENS)) if token != 6]
+    with ThreadPoolExecutor(4) as pool:
+        spelled = list(pool.map(vocabulary._spell, tokens * 20))
+    assert spelled == [TOKENS[token][0] for token in tokens] * 20

@@ -52,15 +52,22 @@ def test_a_file_by_itself(tmp_path, name):
     assert total_size([tmp_path / name]) == 3
 
 
-def test_a_folder_has_its_safetensors_and_nothing_else(tmp_path):
-    for name, size in (("b.safetensors", 1), ("a.safetensors", 2), ("config.json", 4)):
+def test_a_folder_has_the_safetensors_that_are_loaded_and_nothing_else(tmp_path):
+    for name, size in (
+        ("model-b.safetensors", 1),
+        ("model-a.safetensors", 2),
+        ("consolidated.safetensors", 8),
+        ("config.json", 4),
+    ):
         (tmp_path / name).write_bytes(bytes(size))
-    assert [file.name for file in module.weight_files(tmp_path)] == ["a.safetensors", "b.safetensors"]
+    assert [file.name for file in module.weight_files(tmp_path)] == [
+        "model-a.safetensors",
+        "model-b.safetensors",
+    ]
     assert total_size(module.weight_files(tmp_path)) == 3
     (tmp_path / "none").mkdir()
     assert (
-        refused(module.weight_files, tmp_path / "none")
-        == f"{tmp_path / 'none'}: no safetensors files in this folder"
+        refused(module.weight_files, tmp_path / "none") == f"{tmp_path / 'none'}: no model*.safetensors in it"
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from contextlib import contextmanager
 
 import pytest
 
-from localagent.errors import LocalAgentError, StreamBroken, UnknownModel
+from localagent.errors import LocalAgentError, ServerUnreachable, StreamBroken, UnknownModel
 from localagent.hosts.protocol import Cancelled
 from localagent.remote import server as module
 from localagent.remote.server import Server, proxy_for
 from tests.remote.scripted import head, scripted, whole
+from tests.toolbox.serving import CERTIFICATE
+from tests.toolbox.serving import Server as Served
 
 
 @pytest.fixture(autouse=True)
@@ -231,6 +234,28 @@ def test_a_turn_that_is_cancelled_does_not_wait_for_what_it_sends():
     body = {"prompt": "x" * (1 << 24)}
     with deaf() as url, pytest.raises(Cancelled), Server.at(url).open("/x", body, Soon(50)):
         pass
+
+
+def test_a_turn_that_is_cancelled_does_not_wait_for_a_handshake():
+    with (
+        deaf() as url,
+        pytest.raises(Cancelled),
+        Server.at(url.replace("http://", "https://")).open("/x", {}, Soon(20)),
+    ):
+        pass
+
+
+def test_a_certificate_that_is_not_trusted_is_no_server_that_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "certificate.pem").write_text(CERTIFICATE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem")
+    with Served(context) as served:
+        served.answers["/v1/models"] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+        server = Server.at(served.url.replace("http://127.0.0.1", "https://localhost"))
+        with pytest.raises(ServerUnreachable, match=r"has a certificate that is not trusted \(self.signed"):
+            server.models()
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        assert server.models() == {}
 
 
 def test_a_server_that_takes_nothing_is_given_up():

@@ -172,7 +172,7 @@ class Pace:
     @classmethod
     def of(cls, model: RemoteModel, times: Times, replicas: int, seed: str) -> Pace:
         """By a prompt for each replica, all at once."""
-        writer = Writer(None, seed)  # type: ignore[arg-type]  # only its words are used
+        writer = Writer(seed, 0)  # only its words are used
         found = together(model, [(writer.words(_PROBE), _PROBE) for _ in range(replicas)])
         reads = [
             (each.first - each.asked)

@@ -31,7 +31,6 @@ class LlamaCppVocabulary:
     def __init__(self, native: Any, handle: Any) -> None:
         self._native = native
         self._handle = handle
-        self._buffer = ctypes.create_string_buffer(256)
         self._pieces: dict[int, Piece] = {}
         self.size: int = native.llama_vocab_n_tokens(handle)
         self.special: dict[int, str] = self._find_special()
@@ -111,12 +110,13 @@ class LlamaCppVocabulary:
     def _spell(self, token: int) -> bytes:
         if not 0 <= token < self.size:
             raise IndexError(f"no token {token} in a vocabulary of {self.size:,}")
+        room = 256
         while True:
-            room = len(self._buffer)
-            size = self._native.llama_token_to_piece(self._handle, token, self._buffer, room, 0, True)
+            buffer = ctypes.create_string_buffer(room)  # its own: readers spell in threads of theirs
+            size = self._native.llama_token_to_piece(self._handle, token, buffer, room, 0, True)
             if size >= 0:
-                return self._buffer.raw[:size]
-            self._buffer = ctypes.create_string_buffer(-size)
+                return buffer.raw[:size]
+            room = -size
 
     def _find_special(self) -> dict[int, str]:
         attribute, text = self._native.llama_vocab_get_attr, self._native.llama_vocab_get_text

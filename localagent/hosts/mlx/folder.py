@@ -91,19 +91,15 @@ def _check_config(file: Path, config: Mapping[str, Any]) -> None:
 
 def _read_weights(path: Path) -> list[str]:
     """The names of all tensors."""
-    files = sorted(path.glob("model*.safetensors"))
     index = path / "model.safetensors.index.json"
     if index.exists():
         shards = read_json(index, "").get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise InvalidWeights(f"{index}: no weight_map in it")
-        present = {file.name for file in files}
-        missing = sorted(set(shards.values()) - present)
+        missing = sorted(name for name in set(shards.values()) if not (path / name).exists())
         if missing:
             raise InvalidWeights(f"{path / missing[0][:80]}: missing, and {index.name} names it")
-    if not files:
-        raise InvalidWeights(f"{path}: no model*.safetensors in it")
-    tensors = [name for file in files for name in read_tensors(file)]
+    tensors = [name for file in weight_files(path) for name in read_tensors(file)]
     if not tensors:
         raise InvalidWeights(f"{path}: no tensors in its safetensors files")
     return tensors

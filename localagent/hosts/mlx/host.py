@@ -51,7 +51,7 @@ class MlxHost(EngineHost):
         folder = read_folder(Path(path))
         context = choose_context(context, folder.context_length)
         name = folder.path.resolve().name
-        estimate = estimate_mlx(folder.path, folder.config, context)
+        estimate = estimate_mlx(folder.path, folder.config, context, chunk=chunk)
         available = available_memory(gpu=True)
 
         def share(alone: str) -> Lanes:

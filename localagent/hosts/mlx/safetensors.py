@@ -30,10 +30,13 @@ _BYTES: Final = {
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder, by name. Raises InvalidWeights where there are none."""
-    files = sorted(folder.glob("*.safetensors"))
+    """The safetensors files that mlx-lm loads, by name: a repository may have others beside them.
+
+    Raises InvalidWeights where there are none.
+    """
+    files = sorted(folder.glob("model*.safetensors"))
     if not files:
-        raise InvalidWeights(f"{folder}: no safetensors files in this folder")
+        raise InvalidWeights(f"{folder}: no model*.safetensors in it")
     return files
 
 

@@ -372,5 +372,5 @@ def _ended(reason: str | None) -> StopReason | None:
         case "length":
             return "length"
         case "abort":
-            raise ValueError("the server gave the request up")
+            raise StreamBroken("the server gave the request up: its log says why; ask again")
     return "stop"

@@ -12,9 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Self, cast
 
-from localagent.errors import (
-    Unsupported,
-)
+from localagent.errors import Unsupported, UsageError
 from localagent.hosts.generation import Cuts, Generation
 from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prompting import Prompting
@@ -37,7 +35,7 @@ _NO_CUTS = Cuts(None, None)
 
 
 class TokenHost(NoEngine):
-    """A model on a server of tokens. Make it with `remote.opening.open_host`."""
+    """A model on a server of tokens. Make it with `remote.tokens.opening.open_host`."""
 
     def __init__(
         self,
@@ -133,6 +131,13 @@ class TokenHost(NoEngine):
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
         return self._prompting.tokenize(text, special)
+
+    def detokenize(self, ids: Sequence[int]) -> bytes:
+        """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""
+        try:
+            return b"".join(self.token_bytes(ids))
+        except IndexError as error:
+            raise UsageError(str(error)) from error
 
     def token_bytes(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes of each of `ids`."""

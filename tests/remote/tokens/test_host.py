@@ -282,6 +282,14 @@ def test_logprobs_come_in_our_order(files):
     assert (last.logprobs.token, last.logprobs.top) == (-3.0, ((5, -0.1), (6, -1.0)))
 
 
+def test_tokens_are_spelled_here(files):
+    host = host_at("http://127.0.0.1:1", files)
+    ids = host.tokenize("<think>caf\u00e9", special=True)
+    assert host.detokenize(ids) == "<think>caf\u00e9".encode()
+    with pytest.raises(UsageError, match="no token"):
+        host.detokenize([1 << 40])
+
+
 def test_sglang_too(files):
     ids = list(files.vocabulary.tokenize("Yes.<|im_end|>", special=True))
     told = [
