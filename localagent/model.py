@@ -117,9 +117,10 @@ class Model(ChatModel):
 
         Closing either closes both.
         """
-        if not scope:
+        host = self.host.scoped(scope) if scope else self.host
+        if host is self.host:  # one elsewhere keeps no evaluated prompts
             return self
-        return Model(self.host.scoped(scope), self.dialect, self.sampling, self.name, self.prices)
+        return Model(host, self.dialect, self.sampling, self.name, self.prices)
 
     def close(self) -> None:
         """Free the weights. Safe to call twice."""

@@ -1,8 +1,8 @@
-"""HTTP that can be given up: a transport for httpx whose connections are waited for in short steps.
+"""HTTP that can be given up: a transport for httpx2 whose connections are waited for in short steps.
 
-httpx by itself waits for a connection, for an answer and for every piece of it until a timeout, and nothing
-can interrupt that. Here each wait is cut into `TICK` seconds, and `look` is called between them, which raises
-if nobody waits any more.
+httpx2, the successor of httpx that `mcp` uses too, waits for a connection, for an answer and for each piece
+of it until a timeout, and nothing can interrupt that. Here each wait is cut into `TICK` seconds, and `look`
+is called between them, which raises if nobody waits any more.
 
 Import it where it is used: httpx takes a while to load.
 """

@@ -17,7 +17,7 @@ from localagent.hosts.sampling import Sampling
 from localagent.hosts.utf8 import Piece
 from localagent.prompt.segments import Segment
 
-Cancelled = Callable[[], bool]
+CancelCheck = Callable[[], bool]
 
 
 class Vocabulary(Protocol):
@@ -97,7 +97,7 @@ class Lane(Protocol):
     def can_verify(self) -> bool:
         """Whether `verify` can be called now: a token was drawn and is not evaluated yet."""
 
-    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def evaluate(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         """Append `ids`, at most a chunk. Returns False if cancelled midway: the state is then undefined, and
         the caller must `rewind`, `restore` or `clear` next. Raises EngineFailed.
         """
@@ -216,7 +216,9 @@ class Engine(Protocol):
         the logits would not be those of a prompt that is read from its beginning.
         """
 
-    def evaluate(self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+    def evaluate(
+        self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: CancelCheck
+    ) -> bool:
         """`Lane.evaluate` for several lanes, whose chunks have the same length, two tokens or more. Each may
         then `begin`. Only where `joint`. False and EngineFailed are about all of them.
         """

@@ -45,9 +45,8 @@ STEP = 8  # of a loop, or any operation: 0.1 to 0.3 us
 CALL = 100  # of a function: jinja2 looks whether it is safe, which takes some 10 us with the call itself
 NEW = 16  # an item in a container that is a new object: some 50 bytes, where a character has 1 to 4
 COPIED = 4  # an item that is a reference to an old object: 8 bytes
-_SEARCHED = (
-    16  # characters that are searched, compared or copied as a block in the time of one that is visited
-)
+# Characters that are searched, compared or copied as a block in the time of one that is visited.
+_SEARCHED = 16
 _BITS = 4  # of an integer that make a digit
 
 Keys: Any = type({}.keys())

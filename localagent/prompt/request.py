@@ -145,7 +145,7 @@ class _Builder:
                 self._add_assistant(at, message)
             case ToolMessage():
                 self._add_results(at, message.content)
-            case CustomMessage() | FlushMessage():
+            case CustomMessage():  # a FlushMessage is none of those that are sent
                 self.left_out.append(LeftOut(at, "custom"))
             case BranchSummaryMessage() | CompactionSummaryMessage() | RescueMessage():
                 self._add_synthetic(at, message)

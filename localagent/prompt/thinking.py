@@ -139,13 +139,14 @@ def plan_thinking(
             known = " and ".join(support.levels)
             told = f"{name} has no thinking level {thinking!r}{f', only {known}' if known else ''}: "
             told += "it thinks as it does when thinking is just switched on"
+    warnings = [RequestWarning("thinking", told)] if told else []
     if budget is not None and not support.closing:
-        told = f"{name} has no reasoning that thinking_budget could bound: what it writes is all answer"
+        unbounded = f"{name} has no reasoning that thinking_budget could bound: what it writes is all answer"
+        warnings.append(RequestWarning("thinking", unbounded))
         budget = None
     if budget is not None and support.budget:
         switch |= {support.budget: budget}
-    warnings = (RequestWarning("thinking", told),) if told else ()
-    return ThinkingPlan(switch, budget, support.closing, warnings)
+    return ThinkingPlan(switch, budget, support.closing, tuple(warnings))
 
 
 def opens_reasoning(dialect: Dialect, prompt: str) -> bool:

@@ -52,7 +52,7 @@ class RemoteCall:
         return self._read(self._reader.feed(piece))
 
     def complete(self) -> bool:
-        """Whether the arguments are a JSON object. Without any, who knows what is still to come."""
+        """Whether the arguments are a complete JSON object. While nothing has come, they are not."""
         return self._reader.complete
 
     def end(self, finish: Finish) -> list[Event]:

@@ -1,1 +1,1 @@
-"""How lfm2-nano was trained: for a checkout, not in the wheel. `README.md` beside it has the commands."""
+"""How lfm2-nano was trained. It needs the extra `train`; `README.md` beside it has the commands."""

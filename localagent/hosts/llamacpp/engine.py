@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights, UsageError
-from localagent.hosts.engine import Cancelled
+from localagent.hosts.engine import CancelCheck
 from localagent.hosts.llamacpp.cores import CORES, Team
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane, advance, evaluate
 from localagent.hosts.llamacpp.library import forget, library, reason
@@ -90,7 +90,7 @@ class LlamaCppEngine:
         self.spacing = spacing if self._shared.stateful or not self.divisible else None
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
 
-    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: CancelCheck) -> bool:
         """See `engine.Engine`."""
         return evaluate(self._shared, lanes, chunks, cancelled)
 

@@ -23,7 +23,7 @@ from operator import itemgetter
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import NOTHING, Cancelled, Packed, State
+from localagent.hosts.engine import NOTHING, CancelCheck, Packed, State
 from localagent.hosts.llamacpp.cores import Team
 from localagent.hosts.llamacpp.library import forget, reason
 from localagent.hosts.llamacpp.sampling import Sampler, bound
@@ -161,7 +161,7 @@ class LlamaCppLane:
         self.output = 0
         """The row of logits of the chunk evaluated last."""
 
-    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def evaluate(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         """Append one chunk."""
         return evaluate(self._context, [self], [ids], cancelled)
 
@@ -369,7 +369,7 @@ class LlamaCppLane:
 
 
 def evaluate(
-    context: Context, lanes: Sequence[LlamaCppLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+    context: Context, lanes: Sequence[LlamaCppLane], chunks: Sequence[Sequence[int]], cancelled: CancelCheck
 ) -> bool:
     """See `engine.Engine`: one batch, which on the CPU can be cancelled on the way, on a GPU before.
 

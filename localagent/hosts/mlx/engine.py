@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.errors import EngineFailed, InvalidWeights
-from localagent.hosts.engine import Cancelled, Vocabulary
+from localagent.hosts.engine import CancelCheck, Vocabulary
 from localagent.hosts.host import choose_context
 from localagent.hosts.memory import Lanes, admit
 from localagent.hosts.mlx.batch import advance
@@ -72,7 +72,7 @@ class MlxEngine:
         estimate = estimate_mlx(folder.path, folder.config, context)
         return cls(folder, context, lambda alone: admit(path.name, estimate, lanes, None, alone))
 
-    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: Cancelled) -> bool:
+    def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: CancelCheck) -> bool:
         """Not to be called: see `joint`."""
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import Cancelled, Packed, State
+from localagent.hosts.engine import CancelCheck, Packed, State
 from localagent.hosts.mlx.caches import Caches, Snapshot
 from localagent.hosts.mlx.library import Library, first_line
 from localagent.hosts.mlx.packing import pack, unpack
@@ -103,7 +103,7 @@ class MlxLane:
         self._logits: Any = None
         """[1, size], not computed: what follows the chunk evaluated last."""
 
-    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def evaluate(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         """Append one chunk."""
         self.end()  # it lets go of the logits, or the caches could not be written in place
         if cancelled():

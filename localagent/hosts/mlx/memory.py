@@ -5,16 +5,15 @@ The keys of `config.json` are those that mlx-lm reads. No engine is loaded, nor 
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from localagent.errors import InvalidWeights
 from localagent.hosts.memory.estimate import STEP, Estimate, whole
 from localagent.hosts.mlx.safetensors import read_tensors, weight_files
+from localagent.hosts.tokenizer_files import read_json
 from localagent.hosts.weights import total_size
 
 F32: Final = 4
@@ -68,11 +67,7 @@ def estimate_mlx(
 
 def estimate_folder(folder: Path, context: int) -> Estimate:
     """The same for a folder whose config.json nobody has read yet. Raises InvalidWeights."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidWeights(f"{folder}/config.json cannot be read: {error}") from error
-    return estimate_mlx(folder, config if isinstance(config, dict) else {}, context)
+    return estimate_mlx(folder, read_json(folder / "config.json", "not a folder with MLX weights"), context)
 
 
 def _layers(config: Config) -> Counter[str]:

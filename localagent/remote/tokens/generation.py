@@ -70,8 +70,8 @@ class RemoteGeneration:
         self._sent = False
         self._first: float | None = None
         """When the first token came."""
-        self._told_to_end: StopReason | None = None
-        """Why the server says that it ended."""
+        self._server_stop: StopReason | None = None
+        """The stop reason that the server gave."""
         self._steps = self._run()
 
     @property
@@ -115,10 +115,10 @@ class RemoteGeneration:
                 for chunk in chunks:
                     over = state.ended is not None
                     yield from self._taken(chunk)
-                    self._told_to_end = self._told_to_end or chunk.ended
+                    self._server_stop = self._server_stop or chunk.ended
                     # How much was reused comes last, with its own end. After a stop string it would write on,
                     # and so would one that does not heed its limit.
-                    alone = state.ended is not None and self._told_to_end is None
+                    alone = state.ended is not None and self._server_stop is None
                     if alone and (over or state.finish().stop is not None):
                         self._give_up()
                         break

@@ -203,7 +203,7 @@ def _thinking(body: Fields) -> tuple[bool | str | None, int | None, str, list[st
         unread += map(variables.path, variables.rest())
     asked, level = _first(levels)
     bounded, budget = _first(budgets)
-    # One that says just whether agrees with any level.
+    # True or False agrees with any level that is on or off accordingly.
     unread += (name for name, value in levels.items() if value not in (None, level, bool(level)))
     unread += (name for name, value in budgets.items() if value not in (None, budget))
     if budget == 0:

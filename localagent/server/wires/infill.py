@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, Option] = {
 
 
 def _read(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
-    """With `n_predict` 0, the prompt is evaluated for those that come, and one token is drawn, for nobody."""
+    """With `n_predict` 0 the prompt is only evaluated, for later requests: one token is drawn and dropped."""
     with opened(body, OPTIONS) as (fields, ignored):
         before, after = (fields.maybe_text(f"input_{name}") or "" for name in ("prefix", "suffix"))
         others = [

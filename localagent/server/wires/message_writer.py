@@ -3,9 +3,8 @@
 A call is held back until it is complete: a block that is open cannot be taken back, and a call that turns out
 to be malformed must never have been a `tool_use`. It comes in `malformed_tool_calls`, which stands with
 `unfit_tool_calls` and the other fields of ours (see `openai.own_fields`) in the message, and in
-`message_delta`. What the model writes
-beside its calls, white space included, is in the blocks byte for byte, so that the next request renders to
-the same prompt.
+`message_delta`. What the model writes beside its calls, white space included, is in the blocks byte for byte,
+so that the next request renders to the same prompt.
 """
 
 from __future__ import annotations

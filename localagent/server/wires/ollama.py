@@ -2,8 +2,8 @@
 
 An answer is one JSON object a line. A call is written when it is complete, with its arguments as an object;
 what cannot be read as one comes in `malformed_tool_calls`, a field of ours, and in `unfit_tool_calls` why a
-call does not fit the declared tools. Nothing is streamed before the
-first word, so a line without words keeps a waiting client patient.
+call does not fit the declared tools. Nothing is streamed before the first word, so a line without words keeps
+a waiting client patient.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _read_chat(body: Any, limits: Limits = DEFAULT_LIMITS) -> TurnRequest:
             if len(turns) > (most := limits.messages):
                 raise fields.wrong(f"{len(turns):,} of them, and the server takes {most:,}", "messages")
             turns = [_as_openai(turn, f"messages[{n}]", limits) for n, turn in enumerate(turns)]
-            _drop_vain_ids([turn for turn in turns if isinstance(turn, dict)])
+            _drop_unmatched_ids([turn for turn in turns if isinstance(turn, dict)])
         messages = openai.from_wire([] if turns is None else turns)
         return _request(fields, limits, ignored, messages, read_tools(fields, limits))
 
@@ -248,8 +248,8 @@ def _as_openai(turn: Any, where: str, limits: Limits) -> Any:
     return turn
 
 
-def _drop_vain_ids(turns: Sequence[dict[str, Any]]) -> None:
-    """Where no call has an id, the results are in the order of the calls.
+def _drop_unmatched_ids(turns: Sequence[dict[str, Any]]) -> None:
+    """Drop the ids of results where no call has one: those results are in the order of the calls.
 
     LiteLLM leaves out the ids of the calls, and keeps those of the results.
     """

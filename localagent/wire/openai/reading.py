@@ -179,9 +179,8 @@ def _assistant(turn: Fields, broken: str = "syntax") -> list[Any]:
     if (audio := turn.maybe_object("audio")) is not None:
         parts.append(audio.unknown(FIELD, "audio"))
     malformed = [_malformed(entry) for entry in turn.objects("malformed_tool_calls")]
-    taken_back = {
-        part.id for part in malformed if part.id
-    }  # a client that streams may have kept their halves
+    # A client that streams may have kept their halves.
+    taken_back = {part.id for part in malformed if part.id}
     calls = (_call(call, broken) for call in turn.objects("tool_calls"))
     parts += (call for call in calls if call.id not in taken_back)
     parts += malformed
