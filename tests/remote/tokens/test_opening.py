@@ -117,7 +117,7 @@ def test_files_of_a_larger_vocabulary_are_refused():
         ({"data": []}, "", UnknownModel, "does not say which models it has"),
         ([], "", UnknownModel, "does not say which models it has"),
         ({"data": [{"id": 7}, {}]}, "", UnknownModel, "does not say which models it has"),
-        ({"data": [{"id": "a"}, {"id": "b\x1b[2J"}]}, "", UnknownModel, "several models: name one in the address"),
+        ({"data": [{"id": "a"}, {"id": "b"}]}, "", UnknownModel, "several models: name one in the address"),
         (LISTING, "/other", UnknownModel, "has no model other: there are LiquidAI/nano"),
         ({"data": [{"id": "m"}]}, "", UsageError, "does not say where its model comes from: give tokenizer="),
         ({"data": [{"id": "m", "root": "/no/such"}]}, "", UsageError, "no tokenizer at"),
