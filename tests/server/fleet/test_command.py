@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import urllib.error
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,7 +16,8 @@ from ruamel.yaml import YAML
 
 from localagent.cli import fleet
 from localagent.cli.options import ServeOptions
-from localagent.errors import EngineFailed, UsageError
+from localagent.errors import EngineFailed, ServerUnreachable, UsageError
+from localagent.remote.server import Server
 from localagent.server.access import Access
 from localagent.server.fleet.plan import Plan
 from localagent.server.listening import bind
@@ -77,17 +77,13 @@ def health(monkeypatch):
     asked = SimpleNamespace(urls=[], fault=None)
 
     @contextmanager
-    def answer(url, timeout):
-        asked.urls.append((url, timeout))
+    def send(server, method, path):
+        asked.urls.append((method, server.url + path, server.silence))
         if asked.fault is not None:
             raise asked.fault
         yield
 
-    def opener(handler):
-        assert handler.proxies == {}, "it is on this machine"
-        return SimpleNamespace(open=answer)
-
-    monkeypatch.setattr(fleet, "build_opener", opener)
+    monkeypatch.setattr(Server, "send", send)
     return asked
 
 
@@ -121,7 +117,7 @@ def test_ray_is_started_on_this_machine_alone(ray, health, monkeypatch):
         ),
         ("run", plan, {"name": "localagent", "route_prefix": "/"}),
     ]  # fmt: skip
-    assert health.urls == [("http://127.0.0.1:7/health", 30)]
+    assert health.urls == [("GET", "http://127.0.0.1:7/health", 30)]
     assert logging.getLogger("ray.serve").level == logging.WARNING
     ray.done.clear()
     running.__exit__(None, None, None)
@@ -254,7 +250,7 @@ def test_ray_that_says_nothing():
 
 
 def test_ray_may_listen_elsewhere(ray, health):
-    health.fault = urllib.error.URLError("refused")
+    health.fault = ServerUnreachable("refused")
     with pytest.raises(EngineFailed) as error:
         started(ServeOptions(ray=True, host="0.0.0.0"))
     assert str(error.value) == (
@@ -262,10 +258,10 @@ def test_ray_may_listen_elsewhere(ray, health):
         "that it was started with"
     )
     assert ray.done[-3:] == ENDED
-    health.fault = urllib.error.HTTPError("http://a", 503, "busy", None, None)
-    started()  # it answers
+    health.fault = None
+    started()  # it answers, whatever it says
     health.urls.clear()
-    health.fault = urllib.error.URLError("refused")
+    health.fault = ServerUnreachable("refused")
     with socket.create_server(("127.0.0.1", 0)) as head:
         started(ServeOptions(ray=True, address=f"ray://127.0.0.1:{head.getsockname()[1]}"))
     assert health.urls == [], "this machine is no part of that cluster"
