@@ -225,7 +225,7 @@ def test_a_stream_without_an_end_is_left_after_its_first_chunk(check: Any) -> No
     [
         ([whole({}, 500)], "500: "),
         ([stream(event({})), whole({}, 503)], "the next one gets 503: "),
-        ([stream(event({}), more="content-length: 999\r\n")], ""),
+        ([stream(event({}), more="content-length: 999\r\n"), whole({})], ""),
     ],
 )
 def test_a_server_that_does_not_let_a_client_leave_fails(answers: Any, says: str) -> None:
