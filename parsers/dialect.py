@@ -68,7 +68,8 @@ class Dialect:
     """Finds and reads calls that begin without a marker, given the declared tools; None where none do."""
     bare: GrammarFactory | None = None
     """Reads calls without a marker that are all that a turn says, or leaves the position where it was. It is
-    used only where tools are declared: without them, nothing tells such calls from content."""
+    used only where tools are declared: without them, nothing tells such calls from content. No table names
+    one: `formats` gives it to all in which calls have markers, except LFM2."""
     slips: tuple[str, ...] = ()
     """Other texts than `calls.open` with which models begin a block of calls, mostly by mistake."""
     inner: tuple[str, ...] = ()
