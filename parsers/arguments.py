@@ -30,7 +30,7 @@ class ArgumentsReader:
         self._name = name
         self._index = index
         self._object: _Arguments | None = None
-        self._parser = StreamParser(Dialect("arguments", None, None, (), self._turn))
+        self._parser = StreamParser(Dialect("arguments", turn=self._turn))
 
     def _turn(self, context: Context) -> _Arguments:
         context.emit.calls = self._index

@@ -197,7 +197,7 @@ class _File:
         for what in ("slips", "inner"):
             said += [(f"{what} of {base.name}", marker) for marker in getattr(made, what)]
         for span in made.answers:
-            said += [(f"answers of {base.name}", marker) for marker in (span.open, span.close)]
+            said += [(f"answers of {base.name}", marker) for marker in span.markers]
         for number, (key, marker) in enumerate(said[:given]):
             if marker.isspace():
                 self._refuse(key, "a marker cannot be white space")

@@ -44,57 +44,71 @@ Render = Callable[[Span, Iterable[str], Calls], str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dialect:
-    """One output format: a table of markers, and the grammars of what stands between them.
+    """One output format: the markers that its models write, and what reads and writes calls between them.
 
-    `reasoning` and `calls` are None where the format has none; `ends` are the markers with which the
-    model ends its turn, `inner` those that only stand within a block of calls, `answers` those with which it
-    frames its answer: they are markup, the text between them is content.
-
-    `turn` reads the whole turn; `grammar` reads a block of calls from its first marker on, which is
-    `calls.open` or one of `slips`, other texts with which models of this format begin one by mistake.
-    `cores` are of the markers that are no token of their own: for each the token in it, "" if there is none.
-    `tags` are ordinary text that the grammar writes, which some vocabularies hold as tokens all the same.
-    `opening` finds calls that begin without any marker; `bare` reads those that are all that a turn says, if
-    tools are declared, or leaves the position where it was.
-
-    `interrupts` are the markers of calls that end a reasoning left open, if nothing but such calls and
-    the end of the turn follows [open-reasoning], each with the texts of which one must follow it, over
-    white space, to begin a call; in most formats a call in reasoning is a draft. `spellings` are what
-    models write in place of a marker of the reasoning, "open" or "close", or where it means nothing, "";
-    `phrases` are the same in plain words, which are text in a call.
-
-    `shown` are the markers that vocabularies hold as text, or as tokens that they do not flag as special: as
-    long as the vocabulary is not known, flags say nothing about them.
-
-    `header` is the marker with which a message begins, in formats whose turn is a sequence of messages;
-    `resumed` is how an output may go on with the header that the prompt has begun.
-    `aliases` are other names that the format goes by: of models, or of parsers elsewhere.
-
-    `renderers` write calls, each in one of the format's notations; the first is the one that its models use
-    unasked.
+    The first two groups of fields are the format as its template has it, and all that most formats need. The
+    others are empty unless models, their messages or their vocabularies have a peculiarity.
     """
 
     name: str
-    reasoning: Span | None
-    calls: Span | None
-    ends: tuple[str, ...]
-    turn: TurnFactory
+    reasoning: Span | None = None
+    """None where the format has no reasoning."""
+    calls: Span | None = None
+    """A block of calls; None where calls have no markers, and where there are none."""
+    ends: tuple[str, ...] = ()
+    """The markers with which the model ends its turn."""
+    turn: TurnFactory | None = None
+    """Reads a turn that is more than stretches between the markers of this table; None for `MarkedTurn`."""
+
+    # Calls: how they are read and written, and the markers that come with them.
+
     grammar: GrammarFactory | None = None
+    """Reads a block of calls, from its first marker on, which is one of `openers`."""
     opening: Callable[[Mapping[str, Tool]], Opening | None] | None = None
+    """Finds and reads calls that begin without a marker, given the declared tools; None where none do."""
     bare: GrammarFactory | None = None
+    """Reads calls without a marker that are all that a turn says, or leaves the position where it was. It is
+    used only where tools are declared: without them, nothing tells such calls from content. No table names
+    one: `formats` gives it to all in which calls have markers, except LFM2."""
     slips: tuple[str, ...] = ()
+    """Other texts than `calls.open` with which models begin a block of calls, mostly by mistake."""
     inner: tuple[str, ...] = ()
-    answers: tuple[Span, ...] = ()
+    """The markers that only stand within a block of calls."""
     interrupts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    spellings: Mapping[str, Literal["open", "close", ""]] = field(default_factory=dict)
-    phrases: Mapping[str, Literal["open", "close"]] = field(default_factory=dict)
-    cores: Mapping[str, str] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    shown: tuple[str, ...] = ()
-    header: str = ""
-    resumed: str = ""
-    aliases: tuple[str, ...] = ()
+    """The markers of calls that end a reasoning left open, if nothing but such calls and the end of the turn
+    follows [open-reasoning]; elsewhere a call in reasoning is a draft. Each with the texts of which one must
+    follow it, over white space, to begin a call; empty if any may."""
     renderers: Mapping[str, Render] = field(default_factory=dict)
+    """Write calls, each in one notation of the format. The first is the one that its models use unasked."""
+
+    # Messages: where a turn is more than reasoning, content and calls.
+
+    answers: tuple[Span, ...] = ()
+    """What frames the answer: the markers are markup, the text between them is content."""
+    header: str = ""
+    """The marker with which a message begins, where a turn is a sequence of messages."""
+    resumed: str = ""
+    """How an output may go on with the header that the prompt has begun."""
+
+    # Reasoning: what models write in place of its markers.
+
+    spellings: Mapping[str, Literal["open", "close", ""]] = field(default_factory=dict)
+    """Other markers, and which of the reasoning's they stand for; "" for those that mean nothing."""
+    phrases: Mapping[str, Literal["open", "close"]] = field(default_factory=dict)
+    """The same in plain words, which are text in a call [reasoning-in-words]."""
+
+    # Vocabularies: which markers are not one special token.
+
+    cores: Mapping[str, str] = field(default_factory=dict)
+    """Of the markers that are no token of their own, the token in them; "" if there is none."""
+    shown: tuple[str, ...] = ()
+    """The markers that vocabularies hold as text, or as tokens that they do not flag as special. While the
+    vocabulary is not known, flags say nothing about them."""
+    tags: tuple[str, ...] = ()
+    """Ordinary text of the format, which some vocabularies hold as tokens all the same."""
+
+    aliases: tuple[str, ...] = ()
+    """Other names that the format goes by: of models, or of parsers elsewhere."""
 
     @property
     def frames_content(self) -> bool:
@@ -140,7 +154,7 @@ class Dialect:
 def _markers(dialect: Dialect) -> tuple[str, ...]:
     """Those of a dialect, which every parser asks for."""
     spans = [span for span in (dialect.reasoning, dialect.calls, *dialect.answers) if span is not None]
-    around = (marker for span in spans for marker in (span.open, span.close))
+    around = (marker for span in spans for marker in span.markers)
     return tuple(dict.fromkeys((*around, *dialect.slips, *dialect.inner, *dialect.ends, *dialect.spellings)))
 
 

@@ -165,7 +165,7 @@ def list_dialects(*, as_json: bool) -> None:
     if as_json:
         for dialect in DIALECTS.values():
             spans = {"reasoning": dialect.reasoning, "calls": dialect.calls}
-            pairs = {key: span and [span.open, span.close] for key, span in spans.items()}
+            pairs = {key: span and span.markers for key, span in spans.items()}
             markers = {"inner": dialect.inner, "ends": dialect.ends}
             show_json({"name": dialect.name, **pairs, **markers, "aliases": dialect.aliases}, indent=None)
         return

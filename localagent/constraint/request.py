@@ -351,7 +351,7 @@ class _Request:
                     leading = leading if lead else "{["
         if not dialect.header:  # nor what would be a stray part of one
             within = {*dialect.inner, *((dialect.calls.close,) if dialect.calls else ())}
-            frames = {marker for span in dialect.answers for marker in (span.open, span.close)}
+            frames = {marker for span in dialect.answers for marker in span.markers}
             within -= {*dialect.ends, *frames, dialect.reasoning.close if dialect.reasoning else ""}
         # What is a token of its own cannot be spelled in others.
         tokens = [self._special[text] for text in (*texts, *within) if text in self._special]

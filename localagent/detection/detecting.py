@@ -131,7 +131,7 @@ def _mentioned(dialect: Dialect, template: str) -> bool:
 def _markers(dialect: Dialect) -> set[str]:
     """The markers around its calls, without a closing one that ends the turn."""
     calls = dialect.calls or NOWHERE
-    return {calls.open, calls.close} - {*dialect.ends, NOWHERE.close}
+    return {*calls.markers} - {*dialect.ends, NOWHERE.close}
 
 
 def _spelled_out(dialect: Dialect, special_tokens: AbstractSet[str]) -> tuple[int, int]:

@@ -107,7 +107,7 @@ def _meaning(events: Sequence[Event]) -> str:
 def _shown(raw: str, events: Sequence[Event], dialect: Dialect) -> Iterator[Event]:
     """The events without the reasoning, and without the markers of reasoning and turn, and their space."""
     span = dialect.reasoning
-    frames = (span.open, span.close) if span else ()
+    frames = span.markers if span else ()
     framing = False  # whether what comes next belongs to a frame
     kept: list[Event] = []
     for event in reversed(events):

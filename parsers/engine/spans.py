@@ -9,18 +9,26 @@ from dataclasses import dataclass
 class Span:
     """The markers that open and close a stretch of output, and the white space that belongs to them.
 
-    Each space is a choice of texts, longest first; the first that stands there is markup, nothing else is.
-    `before` and `after_open` surround `open`, `before_close` and `after_close` surround `close`. `closes`:
-    the markers that show as well as `close` that a string in a call was never closed.
+    Each white space is a choice of texts, longest first; the first that fits is markup, nothing else is.
     """
 
     open: str
     close: str
     before: tuple[str, ...] = ()
+    """In front of `open`."""
     after_open: tuple[str, ...] = ()
+    """Behind `open`."""
     before_close: tuple[str, ...] = ()
+    """In front of `close`."""
     after_close: tuple[str, ...] = ()
+    """Behind `close`."""
     closes: tuple[str, ...] = ()
+    """The markers that show as well as `close` that a string in a call was never closed."""
+
+    @property
+    def markers(self) -> tuple[str, str]:
+        """`open` and `close`."""
+        return self.open, self.close
 
 
 NOWHERE = Span("\x00", "\x00")

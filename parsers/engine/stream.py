@@ -14,6 +14,7 @@ from ..events import Event, Finish
 from .emitter import Emitter, Place
 from .source import Reading, Source
 from .tools import declared
+from .turn import MarkedTurn
 
 
 class StreamParser:
@@ -43,7 +44,8 @@ class StreamParser:
         self._emit.place = inside or "text"
         context = Context(self._source, self._emit, dialect, {} if strict else declared(tools))
         self._closed = False
-        self._reader = _started(dialect.turn(context).read(inside))
+        turn = dialect.turn or MarkedTurn
+        self._reader = _started(turn(context).read(inside))
         next(self._reader)
 
     @property

@@ -119,16 +119,15 @@ class FunctionaryTurn(MarkedTurn):
 
 FUNCTIONARY32 = Dialect(
     name="functionary32",
-    reasoning=None,
     calls=_MESSAGE,
-    answers=(_ANSWER,),
     ends=(_END, "<|eom_id|>", "<|end_of_text|>"),
     turn=FunctionaryTurn,
     grammar=RecipientBlock,
-    cores={_MESSAGE.open: "", _ANSWER.open: ""},
-    resumed=_RESUMED,
-    aliases=("functionary3.2",),
     renderers={"lines": by_template(">>>{name}\n{arguments}")},
+    answers=(_ANSWER,),
+    resumed=_RESUMED,
+    cores={_MESSAGE.open: "", _ANSWER.open: ""},
+    aliases=("functionary3.2",),
 )
 
 ALL = (FUNCTIONARY32,)

@@ -17,7 +17,6 @@ from ..engine.driver import FramedBlock
 from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import Span
-from ..engine.turn import MarkedTurn
 from ..engine.words import CONSTANTS, literal
 from ..engine.writer import NAME, CallWriter
 from ..events import Reason
@@ -452,20 +451,17 @@ GEMMA4 = Dialect(
     reasoning=Span("<|channel>thought", "<channel|>", after_open=("\n",), before_close=("\n",)),
     calls=Span("<|tool_call>", "<tool_call|>"),
     ends=("<turn|>", "<|tool_response>", "<eos>"),
-    turn=MarkedTurn,
     grammar=_gemma,
     opening=fences,
     inner=(_GEMMA_QUOTE,),
+    renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
     spellings={"<channel|>": "", _DOUBLED_THOUGHT: "open"},
     cores=dict.fromkeys(("<|channel>thought", _DOUBLED_THOUGHT), "<|channel>"),
-    renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
 )
 FUNCTIONGEMMA = Dialect(
     name="functiongemma",
-    reasoning=None,
     calls=Span("<start_function_call>", "<end_function_call>"),
     ends=("<end_of_turn>", "<start_function_response>", "<eos>"),
-    turn=MarkedTurn,
     grammar=_functiongemma,
     inner=(_FUNCTIONGEMMA_QUOTE,),
     renderers={"gemma": gemma_renderer(_FUNCTIONGEMMA_QUOTE)},

@@ -297,13 +297,10 @@ HARMONY = Dialect(
     name="harmony",
     reasoning=Span("<|channel|>analysis<|message|>", END),
     calls=Span(START, CALL),
-    header=START,
-    resumed=_ADDRESS,
-    slips=(CHANNEL,),
-    inner=(CONSTRAIN, MESSAGE),
     ends=(RETURN, CALL, END),
     turn=HarmonyTurn,
-    aliases=("gpt-oss",),
+    slips=(CHANNEL,),
+    inner=(CONSTRAIN, MESSAGE),
     renderers={
         "role": by_template(
             "<|start|>assistant to=functions.{name}<|channel|>commentary json<|message|>{arguments}<|call|>"
@@ -313,6 +310,9 @@ HARMONY = Dialect(
             "<|message|>{arguments}<|call|>"
         ),
     },
+    header=START,
+    resumed=_ADDRESS,
+    aliases=("gpt-oss",),
 )
 """gpt-oss: the first notation is that of its template, the second that of its generations."""
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from ..dialect import Calls, Context, Dialect
 from ..engine.source import Reading
 from ..engine.spans import Span
-from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
 from ..literals.object_call import ARGUMENTS, LooseJsonCall
@@ -80,15 +79,14 @@ INKLING = Dialect(
     name="inkling",
     reasoning=Span("<|content_thinking|>", END),
     calls=Span(MODEL, END),
-    slips=(CALL, TEXT_CALL),
-    header=MODEL,
-    answers=(Span("<|content_text|>", END),),
-    spellings={END: "", "<|message_user|>": ""},  # they end or begin every message
     ends=("<|content_model_end_sampling|>",),
-    turn=MarkedTurn,
     grammar=InklingBlock,
-    aliases=("tml",),
+    slips=(CALL, TEXT_CALL),
     renderers={"json": render_messages},
+    answers=(Span("<|content_text|>", END),),
+    header=MODEL,
+    spellings={END: "", "<|message_user|>": ""},  # they end or begin every message
+    aliases=("tml",),
 )
 
 ALL = (INKLING,)

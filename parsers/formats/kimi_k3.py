@@ -407,12 +407,12 @@ KIMI_K3 = Dialect(
     turn=KimiTurn,
     slips=(CALL,),
     inner=(CALL_CLOSE, OPEN, CLOSE, SEPARATOR),
+    renderers={"tags": render_kimi_k3},
     answers=(
         Span(RESPONSE, RESPONSE_CLOSE),
         Span(MESSAGE, MESSAGE_CLOSE),
     ),
     cores=CORES,
-    renderers={"tags": render_kimi_k3},
 )
 
 ALL = (KIMI_K3,)

@@ -26,7 +26,6 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.tools import kinds_of_schema
-from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME, json_text
 from ..events import Reason
 from ..literals.raw import Ends, RawCall
@@ -354,14 +353,13 @@ MINIMAX_M3 = Dialect(
     name="minimax-m3",
     reasoning=Span("<mm:think>", "</mm:think>"),
     calls=_SPAN,
+    ends=("[e~[",),
+    grammar=ElementBlock,
     slips=(TOKEN + _CALL, _BLOCK.open),
     inner=(TOKEN,),
-    ends=("[e~[",),
-    turn=MarkedTurn,
-    shown=("<mm:think>", "</mm:think>"),
-    grammar=ElementBlock,
-    cores={_SPAN.open: TOKEN, _SPAN.close: TOKEN, TOKEN + _CALL: TOKEN, _BLOCK.open: ""},
     renderers={"elements": render_elements},
+    cores={_SPAN.open: TOKEN, _SPAN.close: TOKEN, TOKEN + _CALL: TOKEN, _BLOCK.open: ""},
+    shown=("<mm:think>", "</mm:think>"),
 )
 
 ALL = (MINIMAX_M3,)

@@ -274,7 +274,7 @@ class AtemBlock(TagBlock):
 def render_messages(span: Span, markers: Iterable[str], calls: Calls) -> str:
     """A message for each call. Raises ValueError for what no call can hold."""
     layout = Tags(ATEM)
-    writer = RawWriter((*markers, *layout.tags, _BLOCK.open, _BLOCK.close))
+    writer = RawWriter((*markers, *layout.tags, *_BLOCK.markers))
     messages = []
     for name, arguments in calls:
         writer.check_name(name)
@@ -287,14 +287,14 @@ MUSE = Dialect(
     name="muse",
     reasoning=Span(f"{START}assistant to={_SELF}{MESSAGE}", END),
     calls=Span(START, TURN_END),
-    header=START,
-    resumed=_ADDRESSES[0],
-    inner=(MESSAGE,),
     ends=_ENDS,
     turn=MuseTurn,
-    tags=(_BLOCK.open, _BLOCK.close, *ATEM.tags),
-    aliases=("muse-glimmer", "atem", "onyx"),
+    inner=(MESSAGE,),
     renderers={"tags": render_messages},
+    header=START,
+    resumed=_ADDRESSES[0],
+    tags=(*_BLOCK.markers, *ATEM.tags),
+    aliases=("muse-glimmer", "atem", "onyx"),
 )
 _PAYLOAD = replace(MUSE, calls=_BLOCK, ends=(*_ENDS, START))
 """The same, as the grammar of the tags sees it."""

@@ -15,7 +15,6 @@ from ..dialect import Calls, Context, Dialect, Render
 from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import NOWHERE, THINK, Span
-from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
 from ..literals.object_call import LooseJsonCall
@@ -402,14 +401,10 @@ def by_template(call: str, between: str = "", around: Span = NOWHERE, depth: int
 MISTRAL = Dialect(
     name="mistral",
     reasoning=Span("[THINK]", "[/THINK]"),
-    spellings={"<think>": "open", "</think>": "close"},
-    cores={"<think>": "", "</think>": ""},
     calls=Span("[TOOL_CALLS]", "</s>"),
-    inner=("[CALL_ID]", "[ARGS]"),
     ends=("</s>",),
-    turn=MarkedTurn,
     grammar=MistralBlock,
-    aliases=("ministral", "devstral", "magistral"),
+    inner=("[CALL_ID]", "[ARGS]"),
     renderers={
         "args": by_template("[TOOL_CALLS]{name}[ARGS]{arguments}"),
         "ids": by_template("[TOOL_CALLS]{name}[CALL_ID]{index:09}[ARGS]{arguments}"),
@@ -420,6 +415,9 @@ MISTRAL = Dialect(
             depth=MAX_DEPTH - 1,  # one object further in
         ),
     },
+    spellings={"<think>": "open", "</think>": "close"},
+    cores=dict.fromkeys(THINK.markers, ""),
+    aliases=("ministral", "devstral", "magistral"),
 )
 """Mistral from 7B v0.3 on: up to Nemo a list, then a name with an id, then without. Magistral reasons."""
 
@@ -437,13 +435,10 @@ DEEPSEEK_V3 = Dialect(
     name="deepseek-v3",
     reasoning=THINK,
     calls=_DEEPSEEK_CALLS,
+    ends=("<｜end▁of▁sentence｜>",),
+    grammar=_deepseek,
     slips=(_DEEPSEEK_CALL.open,),
     inner=(_DEEPSEEK_SEPARATOR, _DEEPSEEK_CALL.close),
-    ends=("<｜end▁of▁sentence｜>",),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
-    grammar=_deepseek,
-    aliases=("deepseek-r1",),
     renderers={
         "fenced": by_template(
             f"{_DEEPSEEK_CALL.open}function{_DEEPSEEK_SEPARATOR}{{name}}\n```json\n{{arguments}}\n```"
@@ -452,6 +447,8 @@ DEEPSEEK_V3 = Dialect(
             around=_DEEPSEEK_CALLS,
         )
     },
+    shown=THINK.markers,
+    aliases=("deepseek-r1",),
 )
 """V3-0324, R1, and what was distilled from them."""
 
@@ -482,12 +479,10 @@ KIMI_K2 = Dialect(
     name="kimi-k2",
     reasoning=THINK,
     calls=_KIMI_CALLS,
+    ends=("<|im_end|>", "[EOS]"),
+    grammar=_kimi,
     slips=(_KIMI_CALL.open, _KIMI_SINGULAR.open),
     inner=(_KIMI_SEPARATOR, _KIMI_CALL.close, _KIMI_SINGULAR.close),
-    ends=("<|im_end|>", "[EOS]"),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
-    grammar=_kimi,
     interrupts=dict.fromkeys((_KIMI_CALLS.open, _KIMI_SINGULAR.open, _KIMI_CALL.open), ()),
     renderers={
         "ids": by_template(
@@ -495,6 +490,7 @@ KIMI_K2 = Dialect(
             around=_KIMI_CALLS,
         )
     },
+    shown=THINK.markers,
 )
 """Kimi K2 and K2-Thinking. No draft holds the section's marker, so it ends a reasoning left open."""
 
@@ -511,21 +507,20 @@ SOLAR_OPEN = Dialect(
     name="solar-open",
     reasoning=Span("<|think|>", "<|end|>"),
     calls=_SOLAR_CALLS,
+    ends=("<|flush|>", "<|end|>"),
+    grammar=_solar,
     slips=(_SOLAR_CALL.open,),
     inner=(_SOLAR_NAME, _SOLAR_ARGUMENTS, _SOLAR_CALL.close),
-    spellings={"<|end|>": ""},  # it ends an answer, too
-    ends=("<|flush|>", "<|end|>"),
-    turn=MarkedTurn,
-    grammar=_solar,
-    answers=(Span("<|begin|>assistant", "<|content|>"),),  # what each message of a turn begins with
-    cores={"<|begin|>assistant": "<|begin|>"},
-    aliases=("solar",),
     renderers={
         "json": by_template(
             f"{_SOLAR_CALL.open}{{index}}{_SOLAR_NAME}{{name}}{_SOLAR_ARGUMENTS}{{arguments}}{_SOLAR_CALL.close}",
             around=_SOLAR_CALLS,
         )
     },
+    answers=(Span("<|begin|>assistant", "<|content|>"),),  # what each message of a turn begins with
+    spellings={"<|end|>": ""},  # it ends an answer, too
+    cores={"<|begin|>assistant": "<|begin|>"},
+    aliases=("solar",),
 )
 
 ALL = (MISTRAL, DEEPSEEK_V3, DEEPSEEK_V31, KIMI_K2, SOLAR_OPEN)

@@ -24,7 +24,6 @@ from ..engine.driver import Call, CallBlock, FramedBlock
 from ..engine.faults import Fault
 from ..engine.source import Reading, Source
 from ..engine.spans import THINK, Span
-from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME, json_text
 from ..events import Reason
 from ..literals.near import NearTags, looks_like, near_tags
@@ -510,25 +509,23 @@ GLM45 = Dialect(
     reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # [glm-white-space]
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
+    renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
+    shown=("<tool_call>", "</tool_call>", *THINK.markers),
     tags=GLM.tags,
     aliases=("glm46",),
-    renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
 )
 GLM47 = Dialect(
     name="glm47",
     reasoning=THINK,
     calls=Span("<tool_call>", "</tool_call>"),
     ends=_GLM_ENDS,
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=tool_call(PairsBlock),
-    tags=GLM.tags,
     interrupts={"<tool_call>": ()},
-    aliases=("laguna", "poolside"),
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
+    shown=("<tool_call>", "</tool_call>", *THINK.markers),
+    tags=GLM.tags,
+    aliases=("laguna", "poolside"),
 )
 
 ALL = (GLM45, GLM47)

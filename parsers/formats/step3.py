@@ -13,7 +13,6 @@ from ..engine.driver import Call
 from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import THINK, Span
-from ..engine.turn import MarkedTurn
 from ..events import Reason
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
@@ -94,13 +93,12 @@ STEP3 = Dialect(
     name="step3",
     reasoning=THINK,
     calls=_BLOCK,
-    inner=(_CALL.open, _CALL.close, _SEPARATOR),
     ends=("<|EOT|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
     grammar=StepBlock,
-    tags=STEPTML.tags,
+    inner=(*_CALL.markers, _SEPARATOR),
     renderers={"tags": render_calls},
+    shown=THINK.markers,
+    tags=STEPTML.tags,
 )
 
 ALL = (STEP3,)

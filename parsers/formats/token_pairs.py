@@ -54,18 +54,17 @@ def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
         separator=f"<tool_sep{label}>",
         closers=(f"<end_of_tool_call{label}>",),
     )
-    written = Pairs(newline, shape, (call.open, call.close), separator)
+    written = Pairs(newline, shape, call.markers, separator)
     return Dialect(
         name=name,
         reasoning=tags("think"),
         calls=block,
+        ends=(f"<\uff5chy_eos{label}\uff5c>",),
+        grammar=_section(call, shape),
         slips=(call.open,),
         inner=(call.close, *shape.closers),
-        ends=(f"<\uff5chy_eos{label}\uff5c>",),
-        turn=MarkedTurn,
-        grammar=_section(call, shape),
-        tags=shape.tags,
         renderers={"pairs": in_one_block(written, RawWriter, between=newline)},
+        tags=shape.tags,
     )
 
 
@@ -89,11 +88,10 @@ LONGCAT = Dialect(
     reasoning=Span("<longcat_think>", "</longcat_think>"),
     calls=Span("<longcat_tool_call>", "</longcat_tool_call>", before=("\n",)),
     ends=("</longcat_s>",),
-    turn=MarkedTurn,
     grammar=_blocks(_LONGCAT),
+    renderers={"pairs": in_blocks(Pairs("\n", _LONGCAT), RawWriter, inside="")},
     tags=_LONGCAT.tags,
     aliases=("longcat-flash",),
-    renderers={"pairs": in_blocks(Pairs("\n", _LONGCAT), RawWriter, inside="")},
 )
 
 _K2 = PairShape(
@@ -109,23 +107,22 @@ _K2_CALL = Span("<ifm|tool_call>", "</ifm|tool_call>")
 K2_HORIZON = Dialect(
     name="k2-horizon",
     reasoning=Span("<ifm|think>", "</ifm|think>", after_open=("\n",)),
+    calls=Span("<ifm|tool_calls>", "</ifm|tool_calls>"),
+    ends=("<|ifm|im_end|>",),
+    grammar=_section(_K2_CALL, _K2),
+    slips=(_K2_CALL.open,),
+    inner=(_K2_CALL.close,),
+    renderers={
+        "pairs": in_one_block(Pairs("\n", _K2, _K2_CALL.markers), RawWriter),
+    },
     spellings={  # the other efforts have tags of their own
         "<ifm|think_fast>": "open",
         "</ifm|think_fast>": "close",
         "<ifm|think_faster>": "open",
         "</ifm|think_faster>": "close",
     },
-    calls=Span("<ifm|tool_calls>", "</ifm|tool_calls>"),
-    slips=(_K2_CALL.open,),
-    inner=(_K2_CALL.close,),
-    ends=("<|ifm|im_end|>",),
-    turn=MarkedTurn,
-    grammar=_section(_K2_CALL, _K2),
     tags=_K2.tags,
     aliases=("ifm",),
-    renderers={
-        "pairs": in_one_block(Pairs("\n", _K2, (_K2_CALL.open, _K2_CALL.close)), RawWriter),
-    },
 )
 
 _SOLAR = PairShape("<|tool_arg:start|>", "<|tool_arg:value|>", "", "<|tool_arg:end|>")
@@ -162,9 +159,9 @@ SOLAR_OPEN2 = Dialect(
     ends=("<|im:end|>",),
     turn=SolarTurn,
     grammar=_blocks(_SOLAR),
+    renderers={"pairs": in_blocks(Pairs("\n", _SOLAR), RawWriter, inside="")},
     tags=_SOLAR.tags,
     aliases=("solar2",),
-    renderers={"pairs": in_blocks(Pairs("\n", _SOLAR), RawWriter, inside="")},
 )
 
 ALL = (HY3, HY4, LONGCAT, K2_HORIZON, SOLAR_OPEN2)

@@ -10,7 +10,6 @@ from parsers.engine.driver import CallBlock
 from parsers.engine.faults import Fault
 from parsers.engine.source import Reading
 from parsers.engine.spans import THINK, Span
-from parsers.engine.turn import MarkedTurn
 from parsers.engine.writer import NAME
 from parsers.events import Reason
 from parsers.literals.call import LiteralCall
@@ -92,7 +91,6 @@ ASSIGNED = Dialect(
     reasoning=THINK,
     calls=SPAN,
     ends=("<|im_end|>",),
-    turn=MarkedTurn,
     grammar=AssignedBlock,
     renderers={"assigned": render},
 )

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ...dialect import Calls, Dialect
 from ...engine.spans import THINK, Span
-from ...engine.turn import MarkedTurn
 from ...literals.writer import JSON, PYTHON, Writer
 from .bare import bare_lists
 from .block import ListBlock
@@ -49,36 +48,33 @@ LFM2 = Dialect(
     reasoning=THINK,
     calls=Span("<|tool_call_start|>", "<|tool_call_end|>"),
     ends=_ENDS,
-    turn=MarkedTurn,
     grammar=ListBlock,
     opening=bare_lists,
-    aliases=("lfm2.5",),
     renderers={"pythonic": render_pythonic, "json": render_json},
+    aliases=("lfm2.5",),
 )
-PLAIN = Dialect(name="plain", reasoning=THINK, calls=None, ends=_ENDS, turn=MarkedTurn)
+PLAIN = Dialect(name="plain", reasoning=THINK, ends=_ENDS)
 
 
 LLAMA_PYTHONIC = Dialect(
     name="llama-pythonic",
-    reasoning=None,
     calls=Span("<|python_start|>", "<|python_end|>"),
     ends=("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<|end_of_text|>"),
     turn=ListTurn,
     grammar=ListBlock,
     opening=bare_lists,
     slips=("<|python_tag|>",),
-    aliases=("llama4", "pythonic"),
     renderers={"pythonic": render_bare_list},
+    aliases=("llama4", "pythonic"),
 )
 OLMO3 = Dialect(
     name="olmo3",
     reasoning=THINK,
     calls=Span("<function_calls>", "</function_calls>"),
     ends=("<|im_end|>", "<|endoftext|>"),
-    turn=MarkedTurn,
-    shown=("<function_calls>", "</function_calls>", "<think>", "</think>"),
     grammar=ListBlock,
     renderers={"lines": render_lines},
+    shown=("<function_calls>", "</function_calls>", *THINK.markers),
 )
 
 ALL = (LFM2, PLAIN, LLAMA_PYTHONIC, OLMO3)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from ...dialect import Calls, Context, Dialect, Grammar, Render
 from ...engine.spans import QWEN_THINK, THINK, Span
-from ...engine.turn import MarkedTurn
 from ...literals.values import MAX_DEPTH
 from ...literals.writer import JSON, Writer
 from ..lists.code import CodeOpening
@@ -113,11 +112,6 @@ _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
-def _words(*spans: Span, slips: tuple[str, ...] = ()) -> dict[str, str]:
-    """The markers that are ordinary text, as `Dialect.cores` has them."""
-    return dict.fromkeys((*(marker for span in spans for marker in (span.open, span.close)), *slips), "")
-
-
 def _tool_call(context: Context) -> ByFirstCharacter:
     """`<tool_call>`, with JSON, the tags of Qwen3-Coder, or a name and pairs as GLM writes them inside."""
     objects = dict.fromkeys("{[`", JsonBlock)
@@ -136,81 +130,74 @@ HERMES = Dialect(
     reasoning=QWEN_THINK,
     calls=TOOL_CALL,
     ends=(*_CHATML_ENDS, "<|end_of_text|>", "<|role_end|>"),
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
     opening=functions_of_tools,
     interrupts={TOOL_CALL.open: ("{", "<function=")},
-    aliases=("qwen2.5", "qwen3", "qwq", "granite4"),
     renderers={"json": render_blocks},
+    shown=(*TOOL_CALL.markers, *THINK.markers),
+    aliases=("qwen2.5", "qwen3", "qwq", "granite4"),
 )
 SMOLLM3 = Dialect(
     name="smollm3",
     reasoning=THINK,
     calls=TOOL_CALL,
     ends=_CHATML_ENDS,
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
     opening=CodeOpening,
     renderers={"json": render_blocks},
+    shown=(*TOOL_CALL.markers, *THINK.markers),
 )
 HUNYUAN = Dialect(
     name="hunyuan",
     reasoning=THINK,
     calls=Span("<tool_calls>", "</tool_calls>"),
     ends=("<|eos|>", "<|endoftext|>"),
-    turn=MarkedTurn,
-    shown=("<tool_calls>", "</tool_calls>"),
     grammar=JsonBlock,
+    renderers={"json": render_list},
     answers=(_ANSWER,),
     phrases={_FINAL: "close"},
-    cores=_words(THINK, _ANSWER),
+    cores=dict.fromkeys((*THINK.markers, *_ANSWER.markers), ""),
+    shown=("<tool_calls>", "</tool_calls>"),
     aliases=("hunyuan-a13b", "apriel", "jamba", "minimax-m1"),
-    renderers={"json": render_list},
 )
 PHI4_MINI = Dialect(
     name="phi4-mini",
     reasoning=THINK,
     calls=Span("<|tool_call|>", "<|/tool_call|>"),
     ends=("<|end|>", "<|endoftext|>"),
-    turn=MarkedTurn,
     grammar=JsonBlock,
     opening=functools_lists,
-    aliases=("phi4",),
     renderers={"json": render_list},
+    aliases=("phi4",),
 )
 GRANITE3 = Dialect(
     name="granite3",
     reasoning=THINK,
     calls=Span("<|tool_call|>", "<|end_of_text|>"),
     ends=("<|end_of_text|>",),
-    turn=MarkedTurn,
     grammar=JsonBlock,
     slips=("<tool_call>",),
+    renderers={"json": render_open_list},
     answers=(_RESPONSE,),
     phrases=_GRANITE_PHRASES,
-    cores=_words(THINK, _RESPONSE, slips=("<tool_call>",)),
-    renderers={"json": render_open_list},
+    cores=dict.fromkeys((*THINK.markers, *_RESPONSE.markers, "<tool_call>"), ""),
 )
 COMMAND_R7B = Dialect(
     name="command-r7b",
     reasoning=Span("<|START_THINKING|>", "<|END_THINKING|>"),
     calls=Span("<|START_ACTION|>", "<|END_ACTION|>"),
     ends=("<|END_OF_TURN_TOKEN|>",),
-    turn=MarkedTurn,
     grammar=ToolNameBlock,
+    renderers={"json": render_actions},
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
     spellings={"<|START_OF_TURN_TOKEN|>": "", "<|CHATBOT_TOKEN|>": ""},
     aliases=("command-a",),
-    renderers={"json": render_actions},
 )
 APERTUS = Dialect(
     name="apertus",
     reasoning=Span("<|inner_prefix|>", "<|inner_suffix|>"),
     calls=Span("<|tools_prefix|>", "<|tools_suffix|>"),
     ends=("<|assistant_end|>",),
-    turn=MarkedTurn,
     grammar=KeyedBlock,
     renderers={"json": render_keyed},
 )
@@ -219,63 +206,56 @@ ERNIE = Dialect(
     reasoning=QWEN_THINK,  # ERNIE's template writes the same white space
     calls=TOOL_CALL,
     ends=("</s>", "<|im_end|>"),
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_tool_call,
-    answers=(Span("<response>", "</response>", after_open=("\n",), before_close=("\n",)),),
-    aliases=("ernie4.5",),
     renderers={"json": render_blocks},
+    answers=(Span("<response>", "</response>", after_open=("\n",), before_close=("\n",)),),
+    shown=(*TOOL_CALL.markers, *THINK.markers),
+    aliases=("ernie4.5",),
 )
 NEMOTRON_NANO_V2 = Dialect(
     name="nemotron-nano-v2",
     reasoning=THINK,
     calls=Span("<TOOLCALL>", "</TOOLCALL>", before=("\n\n",)),
     ends=("<SPECIAL_12>",),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
     grammar=JsonBlock,
-    cores=_words(Span("<TOOLCALL>", "</TOOLCALL>")),
-    aliases=("nemotron-json",),
     renderers={"json": render_list},
+    cores={"<TOOLCALL>": "", "</TOOLCALL>": ""},
+    shown=THINK.markers,
+    aliases=("nemotron-json",),
 )
 GIGACHAT3 = Dialect(
     name="gigachat3",
-    reasoning=None,
     calls=Span("<|function_call|>", "<|message_sep|>"),
-    inner=(ROLE_END,),
     ends=("<|message_sep|>", "</s>"),
-    turn=MarkedTurn,
     grammar=JsonBlock,
     opening=CallRole,
-    aliases=("gigachat3.1",),
+    inner=(ROLE_END,),
     renderers={
         "marker": render_marked(""),
         "role": render_marked(f"<|message_sep|>\n\n{CALL_ROLE}{ROLE_END}\n"),
     },
+    aliases=("gigachat3.1",),
 )
 """GigaChat 3.1, whose calls have a marker; those of 3 are messages of a role of their own."""
 LLAMA3_JSON = Dialect(
     name="llama3-json",
-    reasoning=None,
     calls=Span("<|python_tag|>", "<|eom_id|>"),
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
     turn=LeadingCalls,
     grammar=_llama,
-    slips=(FUNCTION.call,),
     opening=leading_calls,
+    slips=(FUNCTION.call,),
+    renderers={"json": render_parameters},
     cores={FUNCTION.call: ""},
     aliases=("llama3.1", "llama3.3"),
-    renderers={"json": render_parameters},
 )
 BARE_JSON = Dialect(
     name="json",
     reasoning=THINK,
-    calls=None,
     ends=_CHATML_ENDS,
-    turn=MarkedTurn,
     opening=json_of_tools,
-    aliases=("xlam",),
     renderers={"json": render_bare},
+    aliases=("xlam",),
 )
 
 ALL = (

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from ...dialect import Context, Dialect, Grammar, GrammarFactory
 from ...engine.spans import QWEN_THINK, THINK, Span
-from ...engine.turn import MarkedTurn
 from ...literals.writer import JsonContainers, PythonText, RawWriter
 from ..pairs import PairsOnlyBlock, tool_call
 from .block import LoneTagBlock, TagBlock, opening_of
@@ -44,48 +43,43 @@ QWEN3_CODER = Dialect(
     reasoning=QWEN_THINK,
     calls=Span("<tool_call>", "</tool_call>", before=("\n\n", "\n")),
     ends=("<|im_end|>", "<|endoftext|>"),
-    turn=MarkedTurn,
-    shown=("<tool_call>", "</tool_call>", "<think>", "</think>"),
     grammar=_coder,
     slips=(FUNCTION.call,),
     interrupts={"<tool_call>": (FUNCTION.call, "{"), FUNCTION.call: ()},
-    cores={FUNCTION.call: ""},
-    aliases=("qwen3.5", "nemotron3", "step3.5"),
     renderers={"tags": in_blocks(Tags(FUNCTION), JsonContainers)},
+    cores={FUNCTION.call: ""},
+    shown=("<tool_call>", "</tool_call>", *THINK.markers),
+    aliases=("qwen3.5", "nemotron3", "step3.5"),
 )
 SEED_OSS = Dialect(
     name="seed-oss",
     reasoning=Span("<seed:think>", "</seed:think>"),
     calls=Span("<seed:tool_call>", "</seed:tool_call>"),
     ends=("<seed:eos>",),
-    turn=MarkedTurn,
-    shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
     grammar=_shaped(FUNCTION_INLINE),
     opening=opening_of(FUNCTION_INLINE),
     renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
+    shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
 )
 MINIMAX_M2 = Dialect(
     name="minimax-m2",
     reasoning=THINK,
     calls=Span("<minimax:tool_call>", "</minimax:tool_call>"),
     ends=("[e~[",),
-    turn=MarkedTurn,
-    shown=("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
     grammar=_shaped(INVOKE),
     opening=opening_of(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
+    shown=("<minimax:tool_call>", "</minimax:tool_call>", *THINK.markers),
 )
 _FUNCTION_CALL = Span(FUNCTION.call, FUNCTION.call_end)
 FUNCTIONARY = Dialect(
     name="functionary",
-    reasoning=None,
     calls=_FUNCTION_CALL,
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
-    turn=MarkedTurn,
     grammar=_shaped(FUNCTION, LoneTagBlock),
-    cores={_FUNCTION_CALL.open: "", _FUNCTION_CALL.close: ""},
-    aliases=("functionary3.1",),
     renderers={"object": render_functions(FUNCTION)},
+    cores=dict.fromkeys(_FUNCTION_CALL.markers, ""),
+    aliases=("functionary3.1",),
 )
 """Functionary 3.1, and Llama 3.1 where it is given tools of the user's: an object in a tag."""
 _MINICPM_CALL = Span(NAMED_FUNCTION.call + NAMED_FUNCTION.quote, NAMED_FUNCTION.call_end)
@@ -94,14 +88,11 @@ MINICPM5 = Dialect(
     reasoning=THINK,
     calls=_MINICPM_CALL,
     ends=("<|im_end|>", "</s>"),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
     grammar=_shaped(NAMED_FUNCTION, LoneTagBlock),
     slips=NAMED_FUNCTION.alias(NAMED_FUNCTION.call),
-    cores=dict.fromkeys(
-        (_MINICPM_CALL.open, _MINICPM_CALL.close, *NAMED_FUNCTION.alias(NAMED_FUNCTION.call)), ""
-    ),
     renderers={"tags": alone(Tags(NAMED_FUNCTION, newline=""), PythonText)},
+    cores=dict.fromkeys((*_MINICPM_CALL.markers, *NAMED_FUNCTION.alias(NAMED_FUNCTION.call)), ""),
+    shown=THINK.markers,
 )
 
 
@@ -128,12 +119,11 @@ def _deepseek(name: str, calls: str, space: str = "") -> Dialect:
         reasoning=THINK,
         calls=span,
         ends=("<\uff5cend\u2581of\u2581sentence\uff5c>",),
-        turn=MarkedTurn,
         grammar=grammar,
         slips=slips,
         inner=(foreign.close,),
-        cores=dict.fromkeys((span.open, span.close, foreign.close, *slips), DSML),
         renderers={"tags": in_one_block(Tags(shape, typed=True), RawWriter, before="\n\n")},
+        cores=dict.fromkeys((*span.markers, foreign.close, *slips), DSML),
     )
 
 
@@ -148,13 +138,12 @@ GIGACHAT35 = Dialect(
     reasoning=Span("<think>", "</think>", after_close=("\n\n",)),
     calls=_GCML_CALLS,
     ends=("<|message_sep|>", "</s>"),
-    turn=MarkedTurn,
-    shown=("<think>", "</think>"),
     grammar=_shaped(_GCML),
     slips=(_GCML.call,),
-    cores=dict.fromkeys((_GCML_CALLS.open, _GCML_CALLS.close, _GCML.call), GCML),
-    aliases=("gigachat3.5",),
     renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
+    cores=dict.fromkeys((*_GCML_CALLS.markers, _GCML.call), GCML),
+    shown=THINK.markers,
+    aliases=("gigachat3.5",),
 )
 """GigaChat 3.5: DeepSeek's markup with a token of its own."""
 
