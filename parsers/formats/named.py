@@ -18,11 +18,11 @@ from ..engine.spans import NOWHERE, THINK, Span
 from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
+from ..literals.block import LiteralBlock
 from ..literals.object_call import LooseJsonCall
 from ..literals.skipping import QUOTES
 from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
-from .lists.block import ListBlock
 from .objects.block import JsonBlock
 
 _FENCE = "```"
@@ -55,7 +55,7 @@ class NamedCall(LooseJsonCall):
         yield from self._block.arguments(self)
 
 
-class NamedBlock(ListBlock):
+class NamedBlock(LiteralBlock):
     """What blocks of named calls share: one call, from its name to its end.
 
     `span`: the markers around one call. `closes`: those that show that a call without arguments is over, and
@@ -170,11 +170,11 @@ class NamedBlock(ListBlock):
         return False
 
     def at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
-        """See `ListBlock`."""
+        """See `LiteralBlock`."""
         return (yield from self.source.marker(markers)) != ""
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `ListBlock`."""
+        """See `LiteralBlock`."""
         return (yield from self.at_marker(self._terminators))
 
 
