@@ -20,7 +20,7 @@ from ...engine.spans import NOWHERE
 from ...engine.tools import MAX_BARE_NAME, begins_one
 from ...engine.writer import NAME
 from ...events import Fits, Reason
-from ...literals.object_call import ABOUT_A_CALL
+from ...literals.object_call import LooseJsonCall
 from ...literals.skipping import QUOTES
 from .unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 
@@ -30,19 +30,9 @@ _NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
 
 
 class BareCall(UnmarkedCall):
-    """The same where no format promises it: an object of arguments, or a string that holds one."""
+    """An object where the format has other calls."""
 
-    def other_arguments(self) -> Reading:
-        """See `JsonCall`."""
-        if (yield from self.source.char()) not in QUOTES:
-            raise Fault(Reason.NOT_A_CALL)
-        yield from super().other_arguments()
-
-    def other_member(self, key: str) -> Reading:
-        """See `JsonCall`: with a member like `"result"` it tells of a call, and is none."""
-        if key != "function" and key not in ABOUT_A_CALL:
-            raise Fault(Reason.NOT_A_CALL)
-        yield from super().other_member(key)
+    promised = False
 
 
 class BareBlock(UnmarkedBlock):
@@ -51,7 +41,7 @@ class BareBlock(UnmarkedBlock):
     json = BareCall
 
 
-class CallingToolCall(BareCall):
+class CallingToolCall(LooseJsonCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
 
     def read(self) -> Reading:
@@ -61,6 +51,8 @@ class CallingToolCall(BareCall):
         name = yield from self.source.run(NAME)
         yield from self._expect("(")
         self.writer.start(name)
+        if (yield from self.source.space()) not in ("{", *QUOTES):  # or a string that holds the object
+            raise Fault(Reason.NOT_A_CALL)
         yield from self.read_arguments()
         yield from self.source.space()
         yield from self._expect(")")
@@ -75,7 +67,7 @@ class CallingToolBlock(UnmarkedBlock):
     """Reads one such call. `source.pos` is at its bracket."""
 
     def read(self) -> Reading:
-        """See `UnmarkedBlock`."""
+        """Read the call, which no list can hold."""
         self.emit.markup(self.source.offset)
         call = CallingToolCall(self.context, self.span, self.follows_call)
         yield from self.read_call(call, self.source.offset)
