@@ -169,8 +169,12 @@ class FramedBlock(Block):
         raise NotImplementedError
 
     def ahead(self) -> Generator[None, None, str]:
-        """What comes next of all that cannot stand within a call, "" if nothing of it does."""
-        raise NotImplementedError
+        """What comes next of all that cannot stand within a call, "" if nothing of it does.
+
+        The end marker counts however it is written; the others may be spelled out in a value.
+        """
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
 
     def passes(self, text: str) -> Generator[None, None, bool]:
         """Read `text`, one of those that `ahead` knows, if it comes next; returns whether it does."""

@@ -170,11 +170,11 @@ class NamedBlock(LiteralBlock):
         return False
 
     def at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
-        """See `LiteralBlock`."""
+        """Whether one of `markers` comes next, though another one that begins alike may be longer."""
         return (yield from self.source.marker(markers)) != ""
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `LiteralBlock`."""
+        """Whether a marker comes next that ends a call, or begins the next one."""
         return (yield from self.at_marker(self._terminators))
 
 

@@ -95,7 +95,7 @@ class Waiting(Attempt):
             self._outer.adopt(self)
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:
-        """See `Attempt`."""
+        """Open a call, and note the first one: it is kept if the turn turns out to be content."""
         start = self.end
         index = super().call_start(name, end, fits)
         if not self._over:

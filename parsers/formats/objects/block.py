@@ -71,7 +71,7 @@ class JsonBlock(ListBlock):
         yield
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read an object. Anything else is kept, up to where one can begin."""
         if (yield from self.is_element(char)):
             yield from super().element(char)
             return

@@ -127,13 +127,13 @@ class UnmarkedBlock(JsonBlock):
         self.emit.markup(source.offset)
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read one item. A list that begins with anything else is content."""
         if char != "{" and not self._attempt.certain:
             raise Fault(Reason.NOT_A_CALL)
         return super().element(char)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """What breaks before it is certain to be a call is content."""
         if not self._attempt.certain:
             raise fault
         return super().leave(call, fault)
