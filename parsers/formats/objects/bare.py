@@ -35,12 +35,6 @@ class BareCall(UnmarkedCall):
     promised = False
 
 
-class BareBlock(UnmarkedBlock):
-    """Reads one object, or one list."""
-
-    json = BareCall
-
-
 class CallingToolCall(LooseJsonCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
 
@@ -204,9 +198,11 @@ class BareCalls:
             calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
             if not calling and (yield from source.char()) not in ("{", "["):
                 return
-            block = CallingToolBlock if calling else BareBlock
+            block = (
+                CallingToolBlock(context, attempt) if calling else UnmarkedBlock(context, attempt, BareCall)
+            )
             try:
-                yield from block(context, attempt).read()
+                yield from block.read()
             except Fault:
                 return
             self._end = source.offset

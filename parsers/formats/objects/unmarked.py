@@ -108,10 +108,9 @@ class UnmarkedCall(LooseJsonCall):
 class UnmarkedBlock(JsonBlock):
     """Reads one object, or one list. `source.pos` is at its bracket."""
 
-    json = UnmarkedCall
-
-    def __init__(self, context: Context, attempt: Attempt) -> None:
+    def __init__(self, context: Context, attempt: Attempt, json: type[UnmarkedCall] = UnmarkedCall) -> None:
         super().__init__(replace(context, emit=attempt))
+        self.json = json
         self.span = NOWHERE
         self._attempt = attempt
 
