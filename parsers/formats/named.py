@@ -157,7 +157,7 @@ class NamedBlock(LiteralBlock):
             self.emit.markup(source.offset)
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
-        """As `Block`: in doubt only where unescaped quotes leave open which brace ends the object."""
+        """Anything may follow, unless unescaped quotes leave open which brace ends the object."""
         return not inner or (yield from self.ends_here())
 
     def confirm(self) -> Reading:
@@ -165,7 +165,7 @@ class NamedBlock(LiteralBlock):
         yield from self.bounded((*QUOTES, ":", ","))
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """Nothing separates two calls but markers."""
+        """Skip the brackets of a faulty call; nothing but a marker separates it from the next one."""
         yield from super().skip_element(closers)
         return False
 

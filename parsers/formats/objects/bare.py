@@ -20,8 +20,6 @@ from ...engine.spans import NOWHERE
 from ...engine.tools import MAX_BARE_NAME, begins_one
 from ...engine.writer import NAME
 from ...events import Fits, Reason
-from ...literals.object_call import LooseJsonCall
-from ...literals.skipping import QUOTES
 from .unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 
 _INFO_WORD = re.compile(r"[\w\-]*")
@@ -35,8 +33,10 @@ class BareCall(UnmarkedCall):
     promised = False
 
 
-class CallingToolCall(LooseJsonCall):
+class CallingToolCall(UnmarkedCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
+
+    promised = False
 
     def read(self) -> Reading:
         """Read name and arguments. Raises Fault."""
@@ -45,8 +45,6 @@ class CallingToolCall(LooseJsonCall):
         name = yield from self.source.run(NAME)
         yield from self._expect("(")
         self.writer.start(name)
-        if (yield from self.source.space()) not in ("{", *QUOTES):  # or a string that holds the object
-            raise Fault(Reason.NOT_A_CALL)
         yield from self.read_arguments()
         yield from self.source.space()
         yield from self._expect(")")
