@@ -20,6 +20,9 @@ from .writer import CallWriter
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
 """Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
 
+PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
+"""What is said of such a fault only holds if the call goes on after it."""
+
 
 class Call(Protocol):
     """A reader for one call."""
@@ -151,10 +154,6 @@ class CallBlock(Block):
         return Reason.TRUNCATED if not found or found in ends else Reason.UNCLOSED
 
 
-_PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
-"""What is said of such a fault only holds if the call goes on after it."""
-
-
 class FramedBlock(Block):
     """Calls that are complete with their own end, between the markers of a block or without them.
 
@@ -170,8 +169,12 @@ class FramedBlock(Block):
         raise NotImplementedError
 
     def ahead(self) -> Generator[None, None, str]:
-        """What comes next of all that cannot stand within a call, "" if nothing of it does."""
-        raise NotImplementedError
+        """What comes next of all that cannot stand within a call, "" if nothing of it does.
+
+        The end marker counts however it is written; the others may be spelled out in a value.
+        """
+        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
+        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
 
     def passes(self, text: str) -> Generator[None, None, bool]:
         """Read `text`, one of those that `ahead` knows, if it comes next; returns whether it does."""
@@ -218,7 +221,7 @@ class FramedBlock(Block):
             found = yield from self.ahead()
         if found and found == self.call_end:
             yield from self.passes(found)
-        if fault.reason not in _PREMATURE:
+        if fault.reason not in PREMATURE:
             return fault.reason
         if not found:
             return Reason.TRUNCATED

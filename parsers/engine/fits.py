@@ -197,22 +197,21 @@ class ToolCheck:
 
 
 def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any], raw: str) -> bool:
-    """Whether a call does not fit in such a way as a fault makes, and no model means.
+    """Whether a call does not fit in such a way as a fault makes, and no model means [torn-call].
 
-    Then a key holds what stands around keys, or is put together of two that are declared; or a string holds
-    the name of a parameter that got no argument; or, beside another contradiction, a mark of the dialect,
-    which stands as such in the `raw` text of the call, and not escaped.
+    `raw`: its text. What a string holds counts only where that stands in the text as such, and not escaped.
     """
     kinds = {reason.kind for reason in reasons}
     unknown = [key for key in arguments if key not in tool.schemas] if MisfitKind.UNKNOWN in kinds else []
     if any(map(_STRUCTURE.search, unknown)):
-        return True
+        return True  # `{"li]it": 5}`: no key holds what stands around keys
     if MisfitKind.MISSING in kinds and any(_is_spliced(key, tool.schemas) for key in unknown):
-        return True
+        return True  # `{"unays": 3}`: what stood between the keys `unit` and `days` is lost
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value in raw}
     marked = {reason.path for reason in reasons if reason.kind is MisfitKind.MARKUP}
     if len(marked) < len(reasons) and any(f"/{_escaped(key)}" in marked for key in texts):
-        return True
+        return True  # `{"coontent": "<tool_call>"}`: a mark of the dialect is not all that is wrong
+    # `{"city": "Paris, 'unit': 'celsius'"}`: the string has swallowed a parameter that is required.
     absent = "|".join(re.escape(key) for key in tool.required if key not in arguments and len(key) > 1)
     swallowed = re.compile(rf"{_BEFORE_A_KEY}(?:{absent}){_BEHIND_A_KEY}")
     return bool(absent) and any(map(swallowed.search, texts.values()))

@@ -33,12 +33,10 @@ class CallWriter:
         "index", "name", "only_declared", "repaired", "source", "tool",
     )  # fmt: skip
 
-    def __init__(
-        self, source: Source, emit: Emitter, tools: Mapping[str, Tool], *, by_schema: bool = True
-    ) -> None:
+    def __init__(self, source: Source, emit: Emitter, tools: Mapping[str, Tool]) -> None:
         self.source = source
         self.emit = emit
-        self.by_schema = by_schema
+        self.by_schema = True
         self.name: str | None = None
         self.only_declared = False  # behind a fault, other names are pieces of one [only-declared]
         self.tool: Tool | None = None  # set with the name, if the tool is declared

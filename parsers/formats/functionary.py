@@ -71,7 +71,7 @@ class RecipientBlock(NamedBlock):
         yield from super().arguments(call)
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `ListBlock`. In what is broken as well, `>>>` needs a recipient."""
+        """See `LiteralBlock`. In what is broken as well, `>>>` needs a recipient."""
         source = self.source
         start = source.offset
         ends = yield from super().at_terminator()
@@ -83,7 +83,7 @@ class RecipientBlock(NamedBlock):
         return ends
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """See `ListBlock`. The next message counts, whatever is open."""
+        """See `LiteralBlock`. The next message counts, whatever is open."""
         return False
         yield
 

@@ -17,11 +17,11 @@ from ..engine.source import Reading
 from ..engine.spans import NOWHERE, THINK, Span
 from ..engine.writer import NAME
 from ..events import Reason
+from ..literals.block import LiteralBlock
 from ..literals.object_call import LooseJsonCall
 from ..literals.skipping import QUOTES
 from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
-from .lists.block import ListBlock
 from .objects.block import JsonBlock
 
 _FENCE = "```"
@@ -54,7 +54,7 @@ class NamedCall(LooseJsonCall):
         yield from self._block.arguments(self)
 
 
-class NamedBlock(ListBlock):
+class NamedBlock(LiteralBlock):
     """What blocks of named calls share: one call, from its name to its end.
 
     `span`: the markers around one call. `closes`: those that show that a call without arguments is over, and
@@ -156,7 +156,7 @@ class NamedBlock(ListBlock):
             self.emit.markup(source.offset)
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
-        """As `Block`: in doubt only where unescaped quotes leave open which brace ends the object."""
+        """Anything may follow, unless unescaped quotes leave open which brace ends the object."""
         return not inner or (yield from self.ends_here())
 
     def confirm(self) -> Reading:
@@ -164,16 +164,16 @@ class NamedBlock(ListBlock):
         yield from self.bounded((*QUOTES, ":", ","))
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """Nothing separates two calls but markers."""
+        """Skip the brackets of a faulty call; nothing but a marker separates it from the next one."""
         yield from super().skip_element(closers)
         return False
 
     def at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
-        """See `ListBlock`."""
+        """Whether one of `markers` comes next, though another one that begins alike may be longer."""
         return (yield from self.source.marker(markers)) != ""
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `ListBlock`."""
+        """Whether a marker comes next that ends a call, or begins the next one."""
         return (yield from self.at_marker(self._terminators))
 
 

@@ -437,11 +437,6 @@ class PairsSection(FramedBlock):
         """See `FramedBlock`."""
         return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
 
-    def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
-        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
-        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
-
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """See `Block`."""
         end = yield from self._stops.skip(self.source)

@@ -18,10 +18,11 @@ class LiteralCall:
     by_schema = True
     """As for `CallWriter`."""
 
-    def __init__(self, context: Context, span: Span) -> None:
-        """`span`: the markers of the block that the call stands in."""
+    def __init__(self, context: Context, span: Span, writer: CallWriter | None = None) -> None:
+        """`span`: the markers of the block that the call stands in. `writer`: of a call that has begun."""
         self.source = context.source
-        self.writer = CallWriter(context.source, context.emit, context.tools, by_schema=self.by_schema)
+        self.writer = writer or CallWriter(context.source, context.emit, context.tools)
+        self.writer.by_schema = self.by_schema
         self.values = self.reader(self.writer, span, self.follows)
 
     def read(self) -> Reading:

@@ -49,10 +49,13 @@ class JsonCall(LiteralCall):
     complete = False  # the arguments have been read
     _inner_written: Mapping[str, str] = MappingProxyType({})  # of the last argument, if it is a mapping
 
-    def __init__(self, context: Context, span: Span, follows_call: FollowsCall) -> None:
-        """`span`: the markers of the block. `follows_call`: what fits after the call."""
-        super().__init__(context, span)
+    def __init__(
+        self, context: Context, span: Span, follows_call: FollowsCall, writer: CallWriter | None = None
+    ) -> None:
+        """`span`, `writer`: as for `LiteralCall`. `follows_call`: what fits after the call."""
+        super().__init__(context, span, writer)
         self._follows_call = follows_call
+        self._beside: dict[str, object] = {}  # members that are neither name nor arguments
         self._written: dict[str, str] = {}  # bare numbers among the arguments, as they were written
 
     def read(self) -> Reading:
@@ -83,8 +86,8 @@ class JsonCall(LiteralCall):
         return text != "" and NAME.fullmatch(text) is not None
 
     def other_member(self, key: str) -> Reading:
-        """Read the value of a member that is neither name nor arguments: it is not used."""
-        yield from self.unused()
+        """Read the value of a member that is neither name nor arguments."""
+        self._beside[key] = yield from self.unused()
 
     def without_arguments(self) -> None:
         """The object has a name and no arguments: here it is no call."""
@@ -207,12 +210,8 @@ class LooseJsonCall(JsonCall):
     reader = StrictJsonReader
     by_schema = False  # JSON says itself of what type a value is
 
-    def __init__(self, context: Context, span: Span, follows_call: FollowsCall) -> None:
-        super().__init__(context, span, follows_call)
-        self._beside: dict[str, object] = {}  # members that are neither name nor arguments
-
     def read(self) -> Reading:
-        """See `JsonCall`."""
+        """Read the object, unless its other members show that some of the arguments are lost."""
         yield from super().read()
         if strange := self._beside.keys() - ABOUT_A_CALL:
             # A brace too many has closed the arguments: what follows was one of them [stray-members].
@@ -222,19 +221,19 @@ class LooseJsonCall(JsonCall):
                 raise Fault(Reason.NOT_A_CALL, final=True)
 
     def is_name(self, text: str) -> bool:
-        """See `JsonCall`; in a string any name of a declared tool is as good."""
+        """In a string any name of a declared tool is as good as one in the notation of names."""
         return super().is_name(text) or self.writer.declares(text)
 
     def other_member(self, key: str) -> Reading:
-        """See `JsonCall`."""
+        """Read the call itself in OpenAI's wrapping, or what may turn out to be an argument."""
         if key != "function" or self.writer.name is not None:
-            self._beside[key] = yield from self.unused()
+            yield from super().other_member(key)
             return
         self.writer.repaired = True
         yield from self.members() if (yield from self.source.space()) == "{" else self.read_name()
 
     def without_arguments(self) -> None:
-        """See `JsonCall`. What else stands there is what the arguments were [stray-members]."""
+        """Take the members beside the name for arguments, if all are parameters [stray-members]."""
         parameters = self._parameters()
         flat = {key: value for key, value in self._beside.items() if key in parameters}
         # `id` alone may be either, and of what is no parameter it is not known what was meant.
@@ -251,7 +250,7 @@ class LooseJsonCall(JsonCall):
         return self.writer.tool.types.keys() if self.writer.tool is not None else ()
 
     def other_arguments(self) -> Reading:
-        """See `JsonCall`."""
+        """Null is no arguments, and a string that holds an object is that object."""
         value = yield from self.unused()
         if isinstance(value, str):
             try:
@@ -267,12 +266,6 @@ class LooseJsonCall(JsonCall):
 
 class ArgumentsCall(LooseJsonCall):
     """An object of arguments behind a name, which `writer` has already."""
-
-    def __init__(self, context: Context, span: Span, follows_call: FollowsCall, writer: CallWriter) -> None:
-        super().__init__(context, span, follows_call)
-        writer.by_schema = self.by_schema
-        self.writer = writer
-        self.values = self.reader(writer, span, self.follows)
 
     def read(self) -> Reading:
         """Read the object. Raises Fault."""

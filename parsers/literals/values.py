@@ -19,11 +19,12 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.words import CONSTANTS, literal
-from ..engine.writer import NAME, CallWriter, json_text
+from ..engine.writer import CallWriter, json_text
 from ..events import Reason
 from .plain import LEAST, MOST_DEPTH, plain_items, plain_members
 from .skipping import QUOTES, Passed, opening_quote, pass_literal
 from .strings import PREFIXES, String
+from .torn import is_torn
 
 MAX_DEPTH = 128
 """Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
@@ -38,7 +39,6 @@ PREFIX_LETTERS = frozenset("rufRUF")
 STRING_STARTS = frozenset((*QUOTES, *PREFIX_LETTERS))
 """With which a quoted string may begin."""
 
-_BETWEEN_CALLS = re.compile(r"[\s,)\]]*")
 # What follows a string that is plainly closed: a key, the value of a member, an item of a list.
 _S = r"[ \t\r\n\f\v]*"
 _KEY_BEGUN = re.compile(rf"""(?:"[^"\\<\n]{{0,40}}(?:"{_S})?|'[^'\\<\n]{{0,40}}(?:'{_S})?)\Z""")
@@ -376,7 +376,7 @@ class LiteralReader:
                 self.span,
                 (start, prefix, quote),
                 (self.fits_at_once, self.fits_after),
-                self.is_torn,
+                self._torn,
                 self.writer.write,
                 json=self.json_escapes,
                 json_only=self.json_only,
@@ -468,65 +468,9 @@ class LiteralReader:
             source.pos += 1
         return (yield from self.follows(inner))
 
-    def is_torn(self) -> Generator[None, None, bool]:
-        """Whether what comes next looks like structure in which one character is broken [torn-string].
-
-        Then the quote just read was most likely meant to close its string, and to read on would swallow that
-        structure. Looks ahead to the next quote, or to a name behind that; the caller goes back.
-        """
-        source = self.source
-        for frame in reversed(self.frames):
-            char = yield from source.space()
-            if char != frame.closer:
-                # `["a", b"]` has lost a quote, `["a" "b"]` a comma, `["a"x "b"]` has something else for it.
-                source.pos += char not in ("", ",", *QUOTES)
-                return char == "," or (yield from source.space()) in QUOTES
-            source.pos += 1
-        char = yield from source.space()
-        if char in QUOTES:  # `a="x"" b="y"`: two quotes in a row; three are those of a docstring
-            source.pos += 1
-            return (yield from source.char()) != char
-        if char == ")":
-            return (yield from self._is_torn_call())
-        source.pos += len(char)
-        if char == ",":
-            if (yield from source.space()) in (",", "\\", *QUOTES):
-                return True  # `a="x",, b=1`, `a="x", "b=1`
-            name = yield from source.run(NAME)
-            if name and (yield from source.char()) in QUOTES:
-                return name not in PREFIXES  # `a="x", unit"y"`: the equals sign is lost
-        else:  # `a="x" b=1`: the comma is lost, or `char` stands in its place
-            source.pos -= char.isalnum()
-            yield from source.space()
-            name = yield from source.run(NAME)
-        end = source.offset
-        char = yield from source.space()
-        if len(name) == 1 and source.offset > end:
-            yield from source.run(NAME)  # `a="x"n b=1`
-            char = yield from source.space()
-        elif char not in ("", *self.assigns, *QUOTES) and source.offset == end:
-            source.pos += 1  # `a="x", n}me=1`, `a="x", unit>"y"`, `a="x", b1, c=2`
-            yield from source.space()
-            rest = yield from source.run(NAME)
-            if name and not rest and (yield from source.char()) in QUOTES:
-                return True
-            char = yield from source.space()
-        if char not in self.assigns:
-            return False
-        source.pos += 1
-        return (yield from source.char()) not in self.assigns  # `==` is a comparison
-
-    def _is_torn_call(self) -> Generator[None, None, bool]:
-        """The same where `)` comes next: `f(a="x")k g(b=1)`, `f(a="x"), n}me(b=1)`, `f(a="x") b=1)`."""
-        source = self.source
-        yield from source.run(_BETWEEN_CALLS)
-        source.pos += (yield from source.char()) in QUOTES  # in place of the blank or of a letter
-        name = yield from source.run(NAME)
-        char = yield from source.char()
-        if char not in ("", "(", *self.assigns, *QUOTES) and (len(name) == 1 or not char.isspace()):
-            source.pos += 1
-            name = yield from source.run(NAME)
-        return name != "" and (yield from source.space()) in ("(", *self.assigns)
+    def _torn(self) -> Generator[None, None, bool]:
+        """Whether the quote just read was meant to close its string, though what follows does not fit."""
+        return is_torn(self.source, [frame.closer for frame in reversed(self.frames)], self.assigns)
 
     def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
         """Whether what follows a comma can be the next item of `frame`."""

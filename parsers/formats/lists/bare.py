@@ -60,14 +60,14 @@ class BareList(ListBlock):
         source.keep_from(None)
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read a call in Python: JSON outside a block is content."""
         if char == "{":
-            raise Fault(Reason.NOT_A_CALL)  # JSON outside a block is content
+            raise Fault(Reason.NOT_A_CALL)
         return super().element(char)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
-        raise fault  # one fault decides that it is content: nothing is looked for behind it
+        """One fault decides that the list is content, so nothing is looked for behind it."""
+        raise fault
         yield
 
 

@@ -90,7 +90,7 @@ class LeadingList(ListBlock):
         self._certain = True
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """A call that breaks before the list is certain shows that it is text, unless the list ends there."""
         if not self._certain and (yield from self.source.char()) and not (yield from self.at_terminator()):
             raise fault
         self._certain = True  # it ends within what began like a call

@@ -20,8 +20,6 @@ from ...engine.spans import NOWHERE
 from ...engine.tools import MAX_BARE_NAME, begins_one
 from ...engine.writer import NAME
 from ...events import Fits, Reason
-from ...literals.object_call import ABOUT_A_CALL
-from ...literals.skipping import QUOTES
 from .unmarked import SEPARATORS, Attempt, UnmarkedBlock, UnmarkedCall
 
 _INFO_WORD = re.compile(r"[\w\-]*")
@@ -30,29 +28,15 @@ _NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
 
 
 class BareCall(UnmarkedCall):
-    """The same where no format promises it: an object of arguments, or a string that holds one."""
+    """An object where the format has other calls."""
 
-    def other_arguments(self) -> Reading:
-        """See `JsonCall`."""
-        if (yield from self.source.char()) not in QUOTES:
-            raise Fault(Reason.NOT_A_CALL)
-        yield from super().other_arguments()
-
-    def other_member(self, key: str) -> Reading:
-        """See `JsonCall`: with a member like `"result"` it tells of a call, and is none."""
-        if key != "function" and key not in ABOUT_A_CALL:
-            raise Fault(Reason.NOT_A_CALL)
-        yield from super().other_member(key)
+    promised = False
 
 
-class BareBlock(UnmarkedBlock):
-    """Reads one object, or one list."""
-
-    json = BareCall
-
-
-class CallingToolCall(BareCall):
+class CallingToolCall(UnmarkedCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
+
+    promised = False
 
     def read(self) -> Reading:
         """Read name and arguments. Raises Fault."""
@@ -75,7 +59,7 @@ class CallingToolBlock(UnmarkedBlock):
     """Reads one such call. `source.pos` is at its bracket."""
 
     def read(self) -> Reading:
-        """See `UnmarkedBlock`."""
+        """Read the call, which no list can hold."""
         self.emit.markup(self.source.offset)
         call = CallingToolCall(self.context, self.span, self.follows_call)
         yield from self.read_call(call, self.source.offset)
@@ -103,7 +87,7 @@ class Waiting(Attempt):
             self._outer.adopt(self)
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:
-        """See `Attempt`."""
+        """Open a call, and note the first one: it is kept if the turn turns out to be content."""
         start = self.end
         index = super().call_start(name, end, fits)
         if not self._over:
@@ -212,9 +196,11 @@ class BareCalls:
             calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
             if not calling and (yield from source.char()) not in ("{", "["):
                 return
-            block = CallingToolBlock if calling else BareBlock
+            block = (
+                CallingToolBlock(context, attempt) if calling else UnmarkedBlock(context, attempt, BareCall)
+            )
             try:
-                yield from block(context, attempt).read()
+                yield from block.read()
             except Fault:
                 return
             self._end = source.offset

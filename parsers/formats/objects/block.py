@@ -71,7 +71,7 @@ class JsonBlock(ListBlock):
         yield
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read an object. Anything else is kept, up to where one can begin."""
         if (yield from self.is_element(char)):
             yield from super().element(char)
             return
@@ -94,7 +94,7 @@ class JsonBlock(ListBlock):
         self.kept = True
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """As `Block`; a faulty object ends with its own brackets, too."""
+        """Skip the rest of a faulty object, which ends with its own brackets, too."""
         own = (yield from self.source.char()) != ""
         return (yield from self.skip_brackets(closers, own=own))
 
@@ -109,7 +109,7 @@ class JsonBlock(ListBlock):
             self._writer.repaired = True
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
-        """As `Block`, but only where unescaped quotes make it doubtful which brace ends the object."""
+        """Anything may follow, unless unescaped quotes make it doubtful which brace ends the object."""
         return not inner or (yield from super().follows_call(inner, opener))
 
     def broken_off(self) -> Generator[None, None, bool]:

@@ -25,6 +25,7 @@ from ...engine.turn import MarkedTurn, Stops
 from ...events import Fits, Reason
 from ...literals.near import is_near
 from ...literals.object_call import ABOUT_A_CALL, LooseJsonCall
+from ...literals.skipping import QUOTES
 from ..lists.bare import MAX_REREAD
 from .block import JsonBlock
 
@@ -75,10 +76,13 @@ class Attempt(Emitter):
 
 
 class UnmarkedCall(LooseJsonCall):
-    """An object with a name and arguments, and with nothing strange before them."""
+    """An object with a name and arguments, and with nothing strange beside them."""
+
+    promised = True
+    """Whether the format has such calls, so that one is certain as soon as its arguments are complete."""
 
     def read(self) -> Reading:
-        """See `JsonCall`: an object that has a schema for its arguments declares a tool."""
+        """Read the object. One that has a schema for its arguments declares a tool, and calls none."""
         yield from super().read()
         given, tool = self.writer.arguments, self.writer.tool
         is_schema = given.get("type") == "object" and isinstance(given.get("properties"), dict)
@@ -86,22 +90,27 @@ class UnmarkedCall(LooseJsonCall):
             raise Fault(Reason.NOT_A_CALL, final=True)
 
     def other_member(self, key: str) -> Reading:
-        """See `JsonCall`."""
-        if key != "function" and key not in ABOUT_A_CALL and not self.complete:
+        """Read what APIs write beside a call. With a member like `"result"` the object tells of one."""
+        if key != "function" and key not in ABOUT_A_CALL and not (self.promised and self.complete):
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_member(key)
 
     def without_arguments(self) -> None:
-        """See `JsonCall`: a name alone is no call here."""
+        """A name alone is no call here."""
+
+    def other_arguments(self) -> Reading:
+        """Read null or a string, but only a string where the format has no such calls."""
+        if not self.promised and (yield from self.source.char()) not in QUOTES:
+            raise Fault(Reason.NOT_A_CALL)
+        yield from super().other_arguments()
 
 
 class UnmarkedBlock(JsonBlock):
     """Reads one object, or one list. `source.pos` is at its bracket."""
 
-    json = UnmarkedCall
-
-    def __init__(self, context: Context, attempt: Attempt) -> None:
+    def __init__(self, context: Context, attempt: Attempt, json: type[UnmarkedCall] = UnmarkedCall) -> None:
         super().__init__(replace(context, emit=attempt))
+        self.json = json
         self.span = NOWHERE
         self._attempt = attempt
 
@@ -117,13 +126,13 @@ class UnmarkedBlock(JsonBlock):
         self.emit.markup(source.offset)
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read one item. A list that begins with anything else is content."""
         if char != "{" and not self._attempt.certain:
             raise Fault(Reason.NOT_A_CALL)
         return super().element(char)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """What breaks before it is certain to be a call is content."""
         if not self._attempt.certain:
             raise fault
         return super().leave(call, fault)

@@ -105,11 +105,6 @@ class TagBlock(FramedBlock):
         tags = (self.shape.call, *self.shape.alias(self.shape.call))
         return (yield from self.source.ahead(tags)) != "" or any(map(self.cut, tags))
 
-    def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
-        frame = (self.span.open, self.span.close, *self.context.dialect.ends)
-        return (yield from self.source.ahead((self.span.close,))) or (yield from self.source.marker(frame))
-
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """See `Block`. Where tags cannot be trusted, only a marker ends what is kept."""
         stops = self._stops if fault.balanced else self._far_stops
