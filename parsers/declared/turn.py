@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from ..dialect import Context, Inside
+from ..dialect import Context, Grammar, Inside
 from ..engine.emitter import Emitter
 from ..engine.source import Reading
 from ..events import Reason
 from ..patterns import Found, Pattern, Patterns, compile_pattern, literals
-from .calls import read_calls
-from .shapes import ObjectArguments
+from .objects import NamedField, ObjectsField, QuotedField
+from .shapes import ObjectArguments, ObjectCalls, TagArguments
+from .tags import TagsField
 from .template import Field, Template
 
 _OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
@@ -81,19 +82,14 @@ def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
     calls: dict[str, Action] = {}
     thought: tuple[str, ...] = ()
     for field in template.fields:
-        opens = () if field.open is None else field.open.tokens
-        closes = () if field.close is None else field.close.tokens
         if field.kind == "calls":
-            quote = (
-                (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
-            )
-            stray = dict.fromkeys((*closes, *quote), Reason.STRAY_END)
-            calls = {**dict.fromkeys(opens, Reason.NOT_A_CALL), **stray}
+            calls = dict.fromkeys(field.opens, Reason.NOT_A_CALL)
+            calls |= dict.fromkeys((*field.closes, *field.quotes), Reason.STRAY_END)
         elif field.kind == "reasoning":
-            frames |= dict.fromkeys(opens)
-            thought = closes
+            frames |= dict.fromkeys(field.opens)
+            thought = field.closes
         else:
-            frames |= dict.fromkeys((*opens, *closes))
+            frames |= dict.fromkeys((*field.opens, *field.closes))
     shared = {token: None for token in thought if token in calls}
     return calls | frames | shared
 
@@ -108,7 +104,7 @@ class DeclaredTurn:
         self._plan = plan
 
     def read(self, inside: Inside | None) -> Reading:
-        """See `Turn`."""
+        """Read all of it; `inside`: the field that the prompt has left open."""
         source, emit, plan = self._source, self._emit, self._plan
         if inside == "reasoning" and plan.reasoning is not None:
             yield from self._reasoning(plan.reasoning)
@@ -152,7 +148,7 @@ class DeclaredTurn:
         if (yield from source.char()):
             source.rewind(start)
             with self._emit.within("calls", start):
-                yield from read_calls(self._context, field, opening._replace(start=start))
+                yield from _calls_in(self._context, field, opening._replace(start=start)).read()
         else:  # the name in it may have been cut off, too
             self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
@@ -220,6 +216,20 @@ class _Text:
         if body:
             self._begun = True
             self._write(body, end - len(self._blank))
+
+
+def _calls_in(context: Context, field: Field, opening: Found) -> Grammar:
+    """A reader for the calls of a field and what closes it, from where `opening` begins."""
+    match field.shape:
+        case ObjectCalls() as shape:
+            return ObjectsField(context, shape, opening)
+        case ObjectArguments(quote="") as shape:
+            return NamedField(context, field, shape, opening)
+        case ObjectArguments() as shape:
+            return QuotedField(context, field, shape, opening)
+        case TagArguments() as shape:
+            return TagsField(context, field, shape, opening)
+    raise AssertionError(field.name)
 
 
 def _account(emit: Emitter, end: int) -> None:

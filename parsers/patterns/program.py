@@ -13,7 +13,6 @@ from .expression import (
     Choice,
     Edge,
     Group,
-    InvalidPattern,
     Literal,
     Node,
     OneOf,
@@ -21,9 +20,6 @@ from .expression import (
     Row,
     may_be_empty,
 )
-
-MAX_STEPS = 2_000
-"""The longest program: one character of the text costs at most so much work."""
 
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z_]+\]")
 """What in a literal text looks like a token of its own, such as `<tool_call>`."""
@@ -86,7 +82,7 @@ class Pattern:
 
 
 def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
-    """The program of what `parse` or `literals` has read. Raises InvalidPattern.
+    """The program of what `parse` or `literals` has read.
 
     `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
     none, the longest text in it is one.
@@ -157,18 +153,16 @@ class _Writer:
                     self._write(item)
             case Choice(items):
                 self._choice(items)
-            case Repeat(item, least, most, lazy):
-                for _ in range(least):
-                    self._write(item)
-                forks = []
-                for _ in range(1 if most is None else most - least):
-                    forks.append(self._add(Op.FORK))
-                    self._write(item)
-                    if most is None:
-                        self._fork(self._add(Op.FORK), forks[0], forks[0])
-                for fork in forks:
-                    ways = (fork + 1, len(self.steps))
-                    self._fork(fork, *(reversed(ways) if lazy else ways))
+            case Repeat(item, optional, many, lazy):
+                start = self._add(Op.FORK) if optional else len(self.steps)
+                self._write(item)
+                fork = start
+                if not optional:
+                    fork = self._add(Op.FORK)
+                elif many:
+                    self._fork(self._add(Op.FORK), start, start)
+                ways = (start + 1 if optional else start, len(self.steps))
+                self._fork(fork, *(reversed(ways) if lazy else ways))
             case Group(name, item):
                 self._add(Op.SAVE, name)
                 self._write(item)
@@ -208,8 +202,6 @@ class _Writer:
         self.steps[place] = Step(Op.FORK, next=first, other=second)
 
     def _add(self, op: Op, text: str = "", test: Callable[[str], object] = bool) -> int:
-        if len(self.steps) == MAX_STEPS:
-            raise InvalidPattern("too long")
         self.steps.append(Step(op, text, test, len(self.steps) + 1))
         return len(self.steps) - 1
 
@@ -234,9 +226,8 @@ def _written(node: Node, groups: Mapping[str, str]) -> str | None:
             return None if None in texts else "".join(filter(None, texts))
         case Choice(items):
             return _written(min(items, key=may_be_empty), groups)
-        case Repeat(item, least):
-            once = _written(item, groups) if least else ""
-            return None if once is None else once * least
+        case Repeat(item, optional):
+            return "" if optional else _written(item, groups)
         case Group(name, _):
             return groups.get(name)
         case Edge():

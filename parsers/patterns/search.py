@@ -32,10 +32,7 @@ class Patterns:
     def here(self) -> Generator[None, None, Found | None]:
         """Read the match that begins at the current offset, if there is one. The caller retains the text."""
         start = self._source.offset
-        run = _Run(self._source, self._patterns)
-        run.enter()
-        while run.best() is None and run.held is not None:
-            yield from run.advance()
+        run = yield from self._from_here()
         if (best := run.best()) is not None:
             return run.take(best)
         self._source.rewind(start)
@@ -44,12 +41,17 @@ class Patterns:
     def cut_off(self) -> Generator[None, None, bool]:
         """Whether the output ends in the beginning of a match from here on. The caller retains the text."""
         start = self._source.offset
-        run = _Run(self._source, self._patterns)
-        run.enter()
-        while run.held is not None and run.best() is None:
-            yield from run.advance()
+        run = yield from self._from_here()
         self._source.rewind(start)
         return run.cut and run.best() is None
+
+    def _from_here(self) -> Generator[None, None, _Run]:
+        """Read until it is decided what begins at the current offset."""
+        run = _Run(self._source, self._patterns)
+        run.enter()
+        while run.best() is None and run.held is not None:
+            yield from run.advance()
+        return run
 
     def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
         """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.

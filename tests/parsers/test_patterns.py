@@ -27,8 +27,6 @@ ATOMS = (
     " ",
     r"[^<\n]",
     r"\.",
-    r"\x61",
-    r"\u0062",
 )
 TEXTS = st.lists(st.sampled_from(["a", "b", "<t>", "<", "t", ">", " ", "\n", "."]), max_size=12).map("".join)
 CUTS = st.lists(st.integers(0, 30), max_size=5)
@@ -36,7 +34,7 @@ CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 def quantified(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     several = st.lists(inner, min_size=1, max_size=3)
-    counts = st.sampled_from(["*", "+", "?", "*?", "+?", "??", "{0,2}", "{2}", "{1,}", "{,1}"])
+    counts = st.sampled_from(["*", "+", "?", "*?", "+?", "??"])
     return st.one_of(
         several.map("".join),
         several.map(lambda items: f"(?:{'|'.join(items)})"),
@@ -97,11 +95,11 @@ def test_text_waits_only_while_a_match_may_begin_in_it(expression, text, cuts):
         (["abc", "ab"], "xabd", 1, "ab"),
         (["b", "abcd"], "abce", 0, "b"),
         (["b.*?d", "c"], "abce", 1, "c"),
-        ([r"x\Z", "b"], "abx", 1, "b"),
+        (["x$", "b"], "abx", 1, "b"),
         ([r"x$"], "axbx", 0, "x"),
         (["(?:^|<t>)"], "ab", 0, ""),
         (["(?:^|<t>)"], "<t>ab", 0, "<t>"),
-        ([r"\Aa"], "aba", 0, "a"),
+        (["^a"], "aba", 0, "a"),
     ],
 )
 def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, number, matched):
@@ -116,8 +114,11 @@ def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, num
     [
         ("(", "no regular expression"),
         ("(?=a)", "cannot be matched as text arrives"),
-        (r"(a)\1", "cannot be matched as text arrives"),
-        (r"\bx", "cannot be matched as text arrives"),
+        (r"(a)\1", r"'\1' is not read: there are \w"),
+        (r"\bx", r"'\b' is not read: there are \w"),
+        (r"x\Z", r"'\Z' is not read: there are \w"),
+        (r"\x61", r"'\x' is not read: there are \w"),
+        ("a{2}", "write '{' as"),
         ("a*+", "cannot be matched as text arrives"),
         ("(?i)a", "cannot be matched as text arrives"),
         ("a{e}", "write '{' as"),
@@ -127,8 +128,8 @@ def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, num
         ("[a", "no regular expression"),
         ("a)", "no regular expression"),
         ("(?:a?)*", "repeats what may be empty"),
-        ("a{2000}", "too long"),
-        ("(?:" * 2000 + ")" * 2000, "nested too deep"),
+        ("a" * 2001, "too long"),
+        ("(?:" * 490 + ")" * 490, "nested too deep"),
     ],
 )
 def test_what_needs_more_than_the_text_so_far_is_refused(expression, says):
@@ -151,7 +152,7 @@ def test_a_token_stands_only_where_the_source_has_it():
     assert (stop.value.value.start, before) == (5, ["a<t>b"])
 
 
-@pytest.mark.parametrize("expression", ["(?:a|a)*b", r"\s*x", "(?:.*?a){5}b", "[^<]*<t>"])
+@pytest.mark.parametrize("expression", ["(?:a|a)*b", r"\s*x", "(?:.*?a)+b", "[^<]*<t>"])
 def test_no_expression_takes_more_time_than_the_text_is_long(expression):
     """`re` takes exponential or quadratic time for some of these."""
     times = []
@@ -171,10 +172,10 @@ def test_no_expression_takes_more_time_than_the_text_is_long(expression):
         (r"\s*<t>\s+(?P<n>\w+)x?", {"n": "f"}, None),
         (r"\s*<t>(?P<n>\w+)x?", {"n": "f"}, "<t>f"),
         ("(?:^|<t>)", {}, "<t>"),
-        ("(?:a|b){2}.*?c", {}, "aac"),
+        ("(?:a|b)+.*?c", {}, "ac"),
         (r"\w+", {}, None),
         ("(?P<n>a)", {}, None),
-        (r"a\Z", {}, "a"),
+        ("a$", {}, "a"),
     ],
 )
 def test_what_a_pattern_matches_can_be_written(expression, groups, text):
