@@ -10,7 +10,8 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.writer import NAME, CallWriter
 from ..events import Reason
-from ..patterns import Found, Pattern, Patterns
+from ..patterns.program import Pattern
+from ..patterns.search import Found, Patterns
 from .template import Field
 
 

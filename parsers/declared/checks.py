@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..dialect import InvalidDialect
-from ..patterns import InvalidPattern, Node, parse
+from ..patterns.expression import InvalidPattern, Node, parse
 
 
 class Checks:

@@ -14,7 +14,8 @@ from ..formats.gemma import GemmaCall
 from ..formats.named import NamedBlock
 from ..formats.objects.block import JsonBlock
 from ..literals.object_call import LooseJsonCall
-from ..patterns import Found, Pattern, Patterns
+from ..patterns.program import Pattern
+from ..patterns.search import Found, Patterns
 from .block import CallField, ignore, truncated
 from .shapes import ObjectArguments, ObjectCalls
 from .template import Field

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..patterns import Group, Pattern, Row, compile_pattern, parse
+from ..patterns.expression import Group, Row, parse
+from ..patterns.program import Pattern, compile_pattern
 from .checks import Checks
 
 PARSERS: Mapping[str, tuple[str, ...]] = {

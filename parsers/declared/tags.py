@@ -20,7 +20,7 @@ from ..engine.writer import CallWriter, json_text
 from ..events import Reason
 from ..literals.strings import whole_characters
 from ..literals.typed_text import STRING, Kinds, read_literal, replace_lone, typed_text
-from ..patterns import Found, Patterns
+from ..patterns.search import Found, Patterns
 from .block import CallField
 from .shapes import TagArguments
 from .template import Field

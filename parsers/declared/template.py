@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Literal as Exactly
 
-from ..patterns import SPACE, TAG, Literal, Node, OneOf, Pattern, Repeat, Row, compile_pattern, literals
+from ..patterns.expression import SPACE, Literal, Node, OneOf, Repeat, Row, literals
+from ..patterns.program import TAG, Pattern, compile_pattern
 from .checks import Checks
 from .shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, read_shape
 

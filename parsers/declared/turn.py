@@ -14,7 +14,9 @@ from ..dialect import Context, Grammar, Inside
 from ..engine.emitter import Emitter
 from ..engine.source import Reading
 from ..events import Reason
-from ..patterns import Found, Pattern, Patterns, compile_pattern, literals
+from ..patterns.expression import literals
+from ..patterns.program import Pattern, compile_pattern
+from ..patterns.search import Found, Patterns
 from .objects import NamedField, ObjectsField, QuotedField
 from .shapes import ObjectArguments, ObjectCalls, TagArguments
 from .tags import TagsField

@@ -41,12 +41,12 @@ class Op(Enum):
 
 
 class Step(NamedTuple):
-    """One step, and the places in the program at which it goes on."""
+    """One step, and where the program goes on: so many steps from here, both ways of a FORK."""
 
     op: Op
     text: str = ""  # the class of ONE as `re` writes it, the token, or the group
     test: Callable[[str], object] = bool
-    next: int = 0
+    next: int = 1
     other: int = 0
 
 
@@ -87,8 +87,15 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
     none, the longest text in it is one.
     """
-    writer = _Writer(node, tokens=tokens)
-    reached, beyond = (_reached(writer.steps, edges=True, spaces=spaces) for spaces in (False, True))
+    tags = TAG if tokens else _NEVER
+    texts = [text.strip() for text in _literals(node)]
+    if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
+        tags = re.compile(re.escape(longest))
+    steps = [*_steps(node, tags), Step(Op.MATCH)]
+    steps = [
+        step._replace(next=place + step.next, other=place + step.other) for place, step in enumerate(steps)
+    ]
+    reached, beyond = (_reached(steps, edges=True, spaces=spaces) for spaces in (False, True))
     spaced = any(map(_is_space, reached)) and not any(step.op is Op.MATCH for step in beyond)
     if spaced:
         reached = [step for step in beyond if not _is_space(step)]
@@ -96,12 +103,54 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     first |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
     return Pattern(
         node,
-        tuple(writer.steps),
-        tuple(dict.fromkeys(writer.tokens)),
+        tuple(steps),
+        tuple(dict.fromkeys(step.text for step in steps if step.op is Op.TOKEN)),
         "|".join(sorted(first)) or "(?!)",
         spaced,
         not any(step.op is Op.ONE for step in reached),
     )
+
+
+def _steps(node: Node, tags: re.Pattern[str]) -> list[Step]:
+    """The program of `node`, from its first step to behind its last. What matches `tags` is a token."""
+    match node:
+        case Literal(text):
+            pieces = re.split(f"({tags.pattern})", text)
+            return [
+                step for piece in pieces for step in _text(piece, token=tags.fullmatch(piece) is not None)
+            ]
+        case OneOf(expression):
+            return [Step(Op.ONE, expression, re.compile(expression).match)]
+        case Row(items):
+            return [step for item in items for step in _steps(item, tags)]
+        case Choice(items):
+            # `(?:^|<think>)` means that the marker may be missing, not that it is text where it stands.
+            *others, steps = (_steps(item, tags) for item in sorted(items, key=may_be_empty))
+            for first in reversed(others):
+                behind = len(steps) + 1
+                steps = [_fork(1, len(first) + 2), *first, _fork(behind, behind), *steps]
+            return steps
+        case Repeat(item, optional, many, lazy):
+            steps = _steps(item, tags)
+            again, on = (-len(steps), 1) if not optional else (1, len(steps) + 1 + many)
+            fork = _fork(on, again) if lazy else _fork(again, on)
+            if not optional:
+                return [*steps, fork]
+            back = -len(steps) - 1
+            return [fork, *steps, _fork(back, back)] if many else [fork, *steps]
+        case Group(name, item):
+            return [Step(Op.SAVE, name), *_steps(item, tags), Step(Op.SAVE, name)]
+    return [Step(Op.BEGIN if node is Edge.BEGIN else Op.END)]
+
+
+def _text(text: str, *, token: bool) -> list[Step]:
+    if token:
+        return [Step(Op.TOKEN, text), *(Step(Op.REST) for _ in text[1:])]
+    return [Step(Op.ONE, re.escape(char), char.__eq__) for char in text]
+
+
+def _fork(first: int, second: int) -> Step:
+    return Step(Op.FORK, next=first, other=second)
 
 
 def _is_space(step: Step) -> bool:
@@ -127,83 +176,6 @@ def _reached(steps: Sequence[Step], *, edges: bool, spaces: bool = False) -> lis
         elif step.op is Op.SAVE or (edges and step.op in (Op.BEGIN, Op.END)) or (spaces and _is_space(step)):
             places.append(step.next)
     return [steps[place] for place in sorted(seen)]
-
-
-class _Writer:
-    """Writes the program of one expression."""
-
-    def __init__(self, node: Node, *, tokens: bool) -> None:
-        self.steps: list[Step] = []
-        self.tokens: list[str] = []
-        texts = [text.strip() for text in _literals(node)]
-        self._tokens = TAG if tokens else _NEVER
-        if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
-            self._tokens = re.compile(re.escape(longest))
-        self._write(node)
-        self._add(Op.MATCH)
-
-    def _write(self, node: Node) -> None:
-        match node:
-            case Literal(text):
-                self._text(text)
-            case OneOf(expression):
-                self._add(Op.ONE, expression, re.compile(expression).match)
-            case Row(items):
-                for item in items:
-                    self._write(item)
-            case Choice(items):
-                self._choice(items)
-            case Repeat(item, optional, many, lazy):
-                start = self._add(Op.FORK) if optional else len(self.steps)
-                self._write(item)
-                fork = start
-                if not optional:
-                    fork = self._add(Op.FORK)
-                elif many:
-                    self._fork(self._add(Op.FORK), start, start)
-                ways = (start + 1 if optional else start, len(self.steps))
-                self._fork(fork, *(reversed(ways) if lazy else ways))
-            case Group(name, item):
-                self._add(Op.SAVE, name)
-                self._write(item)
-                self._add(Op.SAVE, name)
-            case Edge():
-                self._add(Op.BEGIN if node is Edge.BEGIN else Op.END)
-
-    def _choice(self, items: tuple[Node, ...]) -> None:
-        ends = []
-        # `(?:^|<think>)` means that the marker may be missing, not that it is text where it stands.
-        *ordered, last = sorted(items, key=may_be_empty)
-        for item in ordered:
-            fork = self._add(Op.FORK)
-            self._write(item)
-            ends.append(self._add(Op.FORK))
-            self._fork(fork, fork + 1, len(self.steps))
-        self._write(last)
-        for end in ends:
-            self._fork(end, len(self.steps), len(self.steps))
-
-    def _text(self, text: str) -> None:
-        at = 0
-        for found in self._tokens.finditer(text):
-            self._characters(text[at : found.start()])
-            self.tokens.append(found[0])
-            self._add(Op.TOKEN, found[0])
-            for _ in found[0][1:]:
-                self._add(Op.REST)
-            at = found.end()
-        self._characters(text[at:])
-
-    def _characters(self, text: str) -> None:
-        for char in text:
-            self._add(Op.ONE, re.escape(char), char.__eq__)
-
-    def _fork(self, place: int, first: int, second: int) -> None:
-        self.steps[place] = Step(Op.FORK, next=first, other=second)
-
-    def _add(self, op: Op, text: str = "", test: Callable[[str], object] = bool) -> int:
-        self.steps.append(Step(op, text, test, len(self.steps) + 1))
-        return len(self.steps) - 1
 
 
 def _literals(node: Node) -> Iterator[str]:

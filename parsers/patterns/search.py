@@ -148,7 +148,7 @@ class _Run:
             self.ended = True
             self.cut |= self.held is not None
             for search in self._searches:
-                search.finish(source.offset)
+                search.step("", (), source.offset)
             return
         standing = set()
         for token in {token for search in self._searches for token in search.tokens()}:
@@ -229,26 +229,22 @@ class _Search:
             self._settle(offset)
 
     def step(self, char: str, standing: Collection[str], offset: int) -> None:
-        """Read `char`, up to `offset`. `standing`: the tokens that begin with it."""
+        """Read `char`, "" where the output ends, up to `offset`. `standing`: the tokens that begin here."""
         threads: list[_Thread] = []
         seen: set[int] = set()
         for thread in self.threads:
             op, text, test, following, _ = self._steps[thread.place]
-            if op is Op.REST or (op is Op.ONE and test(char)) or (op is Op.TOKEN and text in standing):
-                self._follow(threads, seen, thread._replace(place=following), offset)
+            if (
+                (op is Op.ONE and test(char))
+                or (op is Op.TOKEN and text in standing)
+                or (op is Op.REST and char)
+                or (op is Op.END and not char)
+            ):
+                self._follow(threads, seen, thread._replace(place=following), offset, ended=not char)
         self.threads = threads
         self._settle(offset)
-
-    def finish(self, offset: int) -> None:
-        """The output ends at `offset`."""
-        threads: list[_Thread] = []
-        seen: set[int] = set()
-        for thread in self.threads:
-            if self._steps[thread.place].op is Op.END:
-                self._follow(threads, seen, thread, offset, ended=True)
-        self.threads = threads
-        self._settle(offset)
-        self.threads = []
+        if not char:
+            self.threads = []
 
     def _follow(
         self, threads: list[_Thread], seen: set[int], thread: _Thread, offset: int, *, ended: bool = False

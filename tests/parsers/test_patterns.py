@@ -10,7 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from parsers.engine.source import Source
-from parsers.patterns import Found, InvalidPattern, Patterns, compile_pattern, literals, parse
+from parsers.patterns.expression import InvalidPattern, literals, parse
+from parsers.patterns.program import compile_pattern
+from parsers.patterns.search import Found, Patterns
 from tests.parsers.reading import split
 
 ATOMS = (
