@@ -27,8 +27,9 @@ What no checkpoint is known to declare is refused, never guessed at: other field
 around a match (`parsers.patterns`); and the older `response_schema`, regular expressions over the whole
 output, which transformers ignores. Known are the template in Gemma 4's own files, those of
 `transformers serve` and of the tests of transformers (Qwen, SmolLM3, Cohere, ERNIE, gpt-oss), and those that
-TRL saves with what it trains (Qwen, GLM 4.5, Llama 3, gpt-oss, Gemma 4). Two of TRL's are refused, whose
-formats are dialects here: Nemotron 3's has a lookahead, LFM2.5's an expression for values.
+TRL saves with what it trains. Two of TRL's are refused, whose formats are dialects here: Nemotron 3's has a
+lookahead, LFM2.5's an expression for values. Its one for Llama 3 takes the last brace of a call for part of
+what closes the field: that brace is kept as malformed, beside the call.
 """
 
 from .dialect import NAME, declared_dialect

@@ -11,14 +11,14 @@ from ..engine.source import Reading
 from ..engine.writer import NAME, CallWriter
 from ..events import Reason
 from ..patterns.program import Pattern
-from ..patterns.search import Found, Patterns
+from ..patterns.search import Match, Patterns
 from .template import Field
 
 
 class CallField(Block):
     """One call in one field. What is no call is kept up to where the field is closed."""
 
-    def __init__(self, context: Context, field: Field, group: str, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, group: str, opening: Match) -> None:
         """`opening`: what opens the field; `group` of it is the name."""
         super().__init__(context)
         assert field.close is not None
@@ -40,8 +40,8 @@ class CallField(Block):
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Read up to behind what closes the field."""
-        found = yield from self.patterns().find(ignore)
-        return fault.reason if found is not None else truncated(fault)
+        match = yield from self.patterns().find(ignore)
+        return fault.reason if match is not None else truncated(fault)
 
     def start_call(self, writer: CallWriter) -> None:
         """Read what opens the field, and begin the call. Raises Fault."""

@@ -44,8 +44,7 @@ def declared_dialect(config: Mapping[str, Any], where: str = "tokenizer_config.j
 def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Dialect:
     """The table for a template. `special`: the tokens that are special, None if that is not known."""
     spans = {field.kind: _span(field) for field in template.fields if field.open is not None}
-    outer = next((field for field in template.fields if field.open is None), None)
-    ends = (() if outer is None else outer.closes) + ((end,) if end else ())
+    ends = (() if template.outer is None else template.outer.closes) + ((end,) if end else ())
     inner = [token for field in template.fields for token in (*field.opens, *field.closes)]
     inner += template.frame.tokens if template.frame is not None else ()
     inner += [token for field in template.fields for token in field.quotes]
@@ -59,14 +58,16 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
         inner=tuple(dict.fromkeys(inner)),
         answers=tuple(span for kind, span in spans.items() if kind == "content"),
     )
-    cores = {marker: core for marker in made.markers if (core := _core(marker, inner)) != marker}
-    tokens = {marker: cores.get(marker, marker) for marker in made.markers}
-    ordinary = (
-        [m for m, token in tokens.items() if token not in special]
-        if special is not None
-        else [m for m, token in tokens.items() if not CONTROL.search(token)]
+    tokens = {marker: next((token for token in inner if token in marker), marker) for marker in made.markers}
+    made = replace(
+        made,
+        cores={marker: token for marker, token in tokens.items() if token != marker},
+        shown=tuple(
+            marker
+            for marker, token in tokens.items()
+            if (token not in special if special is not None else not CONTROL.search(token))
+        ),
     )
-    made = replace(made, cores=cores, shown=tuple(ordinary))
     if calls is None or not can_be_written(calls):
         return made
     return replace(made, renderers={NAME: renderer(calls, partial(_reads, made))})
@@ -81,11 +82,6 @@ def _span(field: Field) -> Span:
         whole = written if field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
     return Span(texts[0], texts[1])
-
-
-def _core(marker: str, tokens: list[str]) -> str:
-    """The token in a marker."""
-    return next((token for token in tokens if token in marker), marker)
 
 
 def _reads(dialect: Dialect, text: str, calls: list[tuple[str, Mapping[str, Any]]]) -> bool:

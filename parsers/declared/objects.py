@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ..dialect import Context
-from ..engine.driver import Call, FollowsCall
+from ..engine.driver import Call
 from ..engine.faults import Fault
 from ..engine.source import Reading
-from ..engine.spans import Span
 from ..events import Reason
 from ..formats.gemma import GemmaCall
 from ..formats.named import NamedBlock
 from ..formats.objects.block import JsonBlock
 from ..literals.object_call import LooseJsonCall
 from ..patterns.program import Pattern
-from ..patterns.search import Found, Patterns
+from ..patterns.search import Match, Patterns
 from .block import CallField, ignore, truncated
 from .shapes import ObjectArguments, ObjectCalls
 from .template import Field
@@ -24,7 +23,7 @@ from .template import Field
 class ObjectsField(JsonBlock):
     """Objects that hold name and arguments, or a list of them."""
 
-    def __init__(self, context: Context, shape: ObjectCalls, opening: Found) -> None:
+    def __init__(self, context: Context, shape: ObjectCalls, opening: Match) -> None:
         super().__init__(context)
         self._shape = shape
         self._opened = opening.end - opening.start
@@ -45,23 +44,15 @@ class ObjectsField(JsonBlock):
             yield from super().element(char)
             return
         self.emit.markup(self.source.offset)
-        call = _ObjectCall(self.context, self.span, self.follows_call, self._shape)
+        call = LooseJsonCall(self.context, self.span, self.follows_call)
+        call.name_keys, call.argument_keys = (self._shape.name_key,), (self._shape.arguments_key,)
         yield from self.read_call(call, self.source.offset)
-
-
-class _ObjectCall(LooseJsonCall):
-    """One object."""
-
-    def __init__(self, context: Context, span: Span, follows_call: FollowsCall, shape: ObjectCalls) -> None:
-        super().__init__(context, span, follows_call)
-        self.name_keys = (shape.name_key,)
-        self.argument_keys = (shape.arguments_key,)
 
 
 class NamedField(NamedBlock):
     """A JSON object of arguments."""
 
-    def __init__(self, context: Context, field: Field, shape: ObjectArguments, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, shape: ObjectArguments, opening: Match) -> None:
         assert context.dialect.calls is not None
         assert field.close is not None
         super().__init__(context, context.dialect.calls, ())
@@ -84,7 +75,7 @@ class NamedField(NamedBlock):
 class QuotedField(CallField):
     """An object of arguments whose keys have no quotes, and whose strings are between two tokens."""
 
-    def __init__(self, context: Context, field: Field, shape: ObjectArguments, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, shape: ObjectArguments, opening: Match) -> None:
         super().__init__(context, field, shape.group, opening)
         self._quote = shape.quote
 
@@ -99,10 +90,10 @@ class QuotedField(CallField):
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Read up to what closes the field, which is read like that of a whole call."""
-        found = yield from self.patterns().find(ignore)
-        if found is None:
+        match = yield from self.patterns().find(ignore)
+        if match is None:
             return truncated(fault)
-        self.source.rewind(found.start)
+        self.source.rewind(match.start)
         return fault.reason
 
 
@@ -127,14 +118,14 @@ def _read_end(context: Context, close: Pattern) -> Reading:
     source, emit = context.source, context.emit
     start = source.offset
     patterns = Patterns(source, (close,))
-    found = yield from patterns.here()
-    if found is None and (yield from source.space()):
-        found = yield from patterns.here()
-    if found is None and (yield from source.char()) and not (yield from patterns.cut_off()):
+    match = yield from patterns.here()
+    if match is None and (yield from source.space()):
+        match = yield from patterns.here()
+    if match is None and (yield from source.char()) and not (yield from patterns.cut_off()):
         source.rewind(start)
         emit.malformed("", Reason.MISSING_END, start)
         return
-    if found is None:
+    if match is None:
         source.pos = len(source.text)
     if source.offset > emit.end:
         emit.markup(source.offset)

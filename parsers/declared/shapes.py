@@ -71,14 +71,14 @@ def read_shape(
     `table`: the field. `args`: its `content_args`. `groups`: those of its `open_pattern`.
     """
     parser, transform = table.get("content", "text"), table.get("transform")
-    each = checks.flag(key, table, "transform_each", default=False)
+    several = checks.flag(key, table, "transform_each", default=False)
     call = transform.get("function", transform) if isinstance(transform, dict) else transform
-    if call == "{content}" and not each:
+    if call == "{content}" and not several:
         keys: tuple[str, ...] = ("name", "arguments")
     elif isinstance(call, dict):
-        keys = tuple(_inner(call.get(part), "" if each else "content.") for part in ("name", "arguments"))
+        keys = tuple(_inner(call.get(part), "" if several else "content.") for part in ("name", "arguments"))
         group = _inner(call.get("name"), "")
-        if group in groups and call.get("arguments") == "{content}" and not each:
+        if group in groups and call.get("arguments") == "{content}" and not several:
             return _arguments(checks, key, parser, args, group)
     else:
         keys = ()
@@ -89,7 +89,7 @@ def read_shape(
     for name in args:
         hint = "can only be where the arguments are '{content}' and the name is in open_pattern"
         checks.refuse(f"{key}.content_args.{name}", hint)
-    return ObjectCalls(keys[0], keys[1], several=each)
+    return ObjectCalls(keys[0], keys[1], several)
 
 
 def _inner(value: object, prefix: str) -> str:

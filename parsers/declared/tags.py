@@ -1,7 +1,7 @@
 """Arguments as raw text in tags.
 
 Raw text has no brackets of its own. So it makes a call only if what closes the field follows, and that counts
-wherever it is, as the template says: an argument that it cuts off is refused.
+wherever it is, as the template has it: an argument that it cuts off is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..engine.writer import CallWriter, json_text
 from ..events import Reason
 from ..literals.strings import whole_characters
 from ..literals.typed_text import STRING, Kinds, read_literal, replace_lone, typed_text
-from ..patterns.search import Found, Patterns
+from ..patterns.search import Match, Patterns
 from .block import CallField
 from .shapes import TagArguments
 from .template import Field
@@ -33,7 +33,7 @@ OPENED_TAG = re.compile(r"<([\w.:-]+)")
 class TagsField(CallField):
     """One call with a tag for each argument."""
 
-    def __init__(self, context: Context, field: Field, shape: TagArguments, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, shape: TagArguments, opening: Match) -> None:
         super().__init__(context, field, shape.group, opening)
         self.shape = shape
 
@@ -64,31 +64,31 @@ class _TagsCall:
         field.start_call(self.writer)
         heads, tails = field.patterns(shape.head), field.patterns(shape.tail, shape.head)
         while True:
-            between, found = yield from self._next(heads)
-            if found.number == 1:
+            between, match = yield from self._next(heads)
+            if match.number == 1:
                 break
-            key = replace_lone(found.groups["key"])
+            key = replace_lone(match.groups["key"])
             if between.strip() or not key or "<" in key or ">" in key:
-                raise self._refuse(found, Reason.SYNTAX)
+                raise self._refuse(match, Reason.SYNTAX)
             yield from self._value(key, tails)
         opened = OPENED_TAG.findall(field.opened)
         while (tag := _CLOSING_TAG.match(between)) and tag[1] in opened:
             opened.remove(tag[1])
             between = between[tag.end() :]
         if between.strip():
-            raise self._refuse(found, Reason.SYNTAX)
+            raise self._refuse(match, Reason.SYNTAX)
 
-    def _next(self, patterns: Patterns) -> Generator[None, None, tuple[str, Found]]:
+    def _next(self, patterns: Patterns) -> Generator[None, None, tuple[str, Match]]:
         """The next match, and the text before it. Raises Fault at the end of the output."""
         skipped: list[str] = []
-        found = yield from patterns.find(lambda text, end: skipped.append(text))
-        if found is None:
+        match = yield from patterns.find(lambda text, end: skipped.append(text))
+        if match is None:
             raise Fault(Reason.TRUNCATED, balanced=False)
-        return "".join(skipped), found
+        return "".join(skipped), match
 
-    def _refuse(self, found: Found, reason: Reason) -> Fault:
-        """A fault; `found`, which may close the field, is not read."""
-        self._source.rewind(found.start)
+    def _refuse(self, match: Match, reason: Reason) -> Fault:
+        """A fault; `match`, which may close the field, is not read."""
+        self._source.rewind(match.start)
         return Fault(reason, balanced=False)
 
     def _value(self, key: str, tails: Patterns) -> Reading:
@@ -99,22 +99,22 @@ class _TagsCall:
             writer.key(key)
             writer.write('"')
             string = _String(writer, strip=strip)
-            found = yield from tails.find(string.take)
-            if found is None:
+            match = yield from tails.find(string.take)
+            if match is None:
                 raise Fault(Reason.TRUNCATED, balanced=False)
-            text = string.finish(found.start)
+            text = string.finish(match.start)
         else:
-            text, found = yield from self._next(tails)
-        if found.number != 0:
-            raise self._refuse(found, Reason.UNCLOSED_STRING)
+            text, match = yield from self._next(tails)
+        if match.number != 0:
+            raise self._refuse(match, Reason.UNCLOSED_STRING)
         if string is not None:
-            writer.write('"', found.start)
+            writer.write('"', match.start)
             writer.argument(key, text)
             return
         try:
             value, repaired = _typed(text.strip() if strip else text, kinds, json=self._shape.json)
         except Fault as fault:
-            raise self._refuse(found, fault.reason) from fault
+            raise self._refuse(match, fault.reason) from fault
         writer.repaired |= repaired
         writer.key(key)
         writer.write(json_text(value))
@@ -134,7 +134,7 @@ class _String:
         self._writer = writer
         self._strip = strip
         self._parts: list[str] = []
-        self._pending = ""  # white space, or a high surrogate, of which the next piece says whether it counts
+        self._pending = ""  # white space, or a high surrogate: the next piece decides whether it counts
 
     def take(self, piece: str, end: int) -> None:
         """Add a piece, which ends at the offset `end`."""

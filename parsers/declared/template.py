@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Literal as Exactly
 
-from ..patterns.expression import SPACE, Literal, Node, OneOf, Repeat, Row, literals
+from ..patterns.expression import literals
 from ..patterns.program import TAG, Pattern, compile_pattern
 from .checks import Checks
 from .shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, read_shape
@@ -67,6 +67,11 @@ class Template:
     fields: tuple[Field, ...]
     frame: Pattern | None
 
+    @property
+    def outer(self) -> Field | None:
+        """The field that holds the text outside of the others, if there is one."""
+        return next((field for field in self.fields if field.open is None), None)
+
     def of_kind(self, kind: Kind) -> Field | None:
         """The field of that kind, if there is one."""
         return next((field for field in self.fields if field.kind == kind), None)
@@ -124,21 +129,16 @@ def _field(checks: Checks, name: str, value: object) -> Field:
         strip = checks.flag(f"{key}.content_args", args, "strip", default=True)
         return Field(name, kind, open_, close, strip, repeats)
     shape = read_shape(checks, key, table, args, groups)
-    _check_ends(checks, key, open_, close, shape)
-    return Field(name, kind, open_, close, strip=True, repeats=repeats, shape=shape)
-
-
-def _check_ends(checks: Checks, key: str, open_: Pattern | None, close: Pattern | None, shape: Shape) -> None:
-    """Refuse ends that do not show where calls begin and end."""
     if open_ is None:
         checks.refuse(f"{key}.open", "missing: name the text with which calls begin")
     if close is None:
         checks.refuse(f"{key}.close", "missing: a call that the end completes might have been cut off")
-    for what, anchor in (("open", open_), ("close", close)):
+    for end, anchor in (("open", open_), ("close", close)):
         if not anchor.tokens:
-            checks.refuse(f"{key}.{what}", "needs a text that is more than white space")
-    if isinstance(shape, ObjectCalls) and not _is_one_text(close.node):
+            checks.refuse(f"{key}.{end}", "needs a text that is more than white space")
+    if isinstance(shape, ObjectCalls) and not close.is_one_token:
         checks.refuse(f"{key}.close", "must be one text, with white space around it at most")
+    return Field(name, kind, open_, close, strip=True, repeats=repeats, shape=shape)
 
 
 def _anchor(checks: Checks, key: str, table: Mapping[str, Any], name: str) -> Pattern | None:
@@ -158,20 +158,3 @@ def _anchor(checks: Checks, key: str, table: Mapping[str, Any], name: str) -> Pa
     if not texts:
         checks.refuse(f"{key}.{name}", "empty: name a text")
     return compile_pattern(literals(tuple(dict.fromkeys(texts))))
-
-
-def _is_one_text(node: Node) -> bool:
-    """Whether it matches a single token and white space around it."""
-    items = [item for item in (node.items if isinstance(node, Row) else (node,)) if not _is_blank(item)]
-    return len(items) == 1 and isinstance(items[0], Literal) and len(TAG.findall(items[0].text)) <= 1
-
-
-def _is_blank(node: Node) -> bool:
-    match node:
-        case Literal(text):
-            return not text.strip()
-        case Repeat(item):
-            return _is_blank(item)
-        case OneOf(expression):
-            return expression == SPACE
-    return False

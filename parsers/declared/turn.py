@@ -16,7 +16,7 @@ from ..engine.source import Reading
 from ..events import Reason
 from ..patterns.expression import literals
 from ..patterns.program import Pattern, compile_pattern
-from ..patterns.search import Found, Patterns
+from ..patterns.search import Match, Patterns
 from .objects import NamedField, ObjectsField, QuotedField
 from .shapes import ObjectArguments, ObjectCalls, TagArguments
 from .tags import TagsField
@@ -43,40 +43,39 @@ class Plan:
 
 def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     """The plan for turns that end with `ends`."""
-    outer = next((field for field in template.fields if field.open is None), _OUTSIDE)
-    reasoning = template.of_kind("reasoning")
-    content = template.of_kind("content")
+    outer = template.outer or _OUTSIDE
+    reasoning, content = template.of_kind("reasoning"), template.of_kind("content")
+    calls = template.of_kind("calls")
     opens: list[tuple[Pattern, Action]] = [
-        (field.open, field) for field in sorted(template.fields, key=_name) if field.open is not None
+        (field.open, field)
+        for field in (content, reasoning, calls)
+        if field is not None and field.open is not None
     ]
     frames = [pattern for pattern in (outer.close, template.frame) if pattern is not None]
-    tokens: list[tuple[Pattern, Action]] = [
-        (compile_pattern(literals((token,))), action) for token, action in _tokens(template, ends).items()
+    tokens = _tokens(template, ends)
+    others: list[tuple[Pattern, Action]] = [
+        *((frame, None) for frame in frames),
+        *((compile_pattern(literals((token,))), action) for token, action in tokens.items()),
     ]
-    others: list[tuple[Pattern, Action]] = [*((frame, None) for frame in frames), *tokens]
     closing: list[tuple[Pattern, Action]] = []
     if content is not None and content is not outer and content.close is not None:
         closing = [(content.close, outer)]
     # Any text may be the beginning of some openings: to look for those would keep all content waiting.
     prompt = [(pattern, action) for pattern, action in opens if pattern.begins_with_token]
-    drafts = [pattern for pattern, action in prompt if isinstance(action, Field) and action.kind == "calls"]
+    drafts = [pattern for pattern, action in prompt if action is calls]
     ended = [] if reasoning is None or reasoning.close is None else [reasoning.close]
     return Plan(
         outer,
         reasoning,
-        template.of_kind("calls"),
+        calls,
         outside=(*opens, *others),
         in_content=(*closing, *prompt, *others),
         in_reasoning=(*ended, *drafts),
     )
 
 
-def _name(field: Field) -> str:
-    return field.name
-
-
 def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
-    """What single tokens mean where they stand alone: those of calls show a call that went wrong.
+    """What tokens mean that are alone: those of calls show a call that went wrong.
 
     The one that closes reasoning is text outside of it.
     """
@@ -114,29 +113,29 @@ class DeclaredTurn:
         while (yield from source.char()):
             watched = plan.outside if current is plan.outer else plan.in_content
             patterns = Patterns(source, tuple(pattern for pattern, _ in watched))
-            found = yield from patterns.find(_Text(emit, current).take)
-            if found is None:
+            match = yield from patterns.find(_Text(emit, current).take)
+            if match is None:
                 break
-            match watched[found.number][1]:
+            match watched[match.number][1]:
                 case Field(kind="calls") as field:
-                    yield from self._calls(field, found)
+                    yield from self._calls(field, match)
                 case Field(kind="reasoning") as field if field is not plan.outer:
-                    _account(emit, found.end)
+                    _account(emit, match.end)
                     yield from self._reasoning(field)
                 case Field() as field:
-                    _account(emit, found.end)
+                    _account(emit, match.end)
                     current = field
-                case _ if (yield from self._is_cut_off(found)):
+                case _ if (yield from self._is_cut_off(match)):
                     break
                 case None:
-                    _account(emit, found.end)
+                    _account(emit, match.end)
                 case Reason() as reason:
-                    _account(emit, found.start)
-                    emit.malformed(source.since(found.start), reason, found.end)
+                    _account(emit, match.start)
+                    emit.malformed(source.since(match.start), reason, match.end)
             source.keep_from(None)
         _account(emit, source.offset)
 
-    def _calls(self, field: Field, opening: Found) -> Reading:
+    def _calls(self, field: Field, opening: Match) -> Reading:
         """Read the calls in a field. `source.pos` is after `opening`, and the text is kept from there on."""
         source = self._source
         source.rewind(opening.start)
@@ -155,7 +154,7 @@ class DeclaredTurn:
             self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
 
-    def _is_cut_off(self, token: Found) -> Generator[None, None, bool]:
+    def _is_cut_off(self, token: Match) -> Generator[None, None, bool]:
         """Whether the output ends in what opens a field of calls; then that is kept."""
         source, calls = self._source, self._plan.calls
         if calls is None or calls.open is None:
@@ -180,15 +179,15 @@ class DeclaredTurn:
         patterns = Patterns(source, self._plan.in_reasoning)
         draft: int | None = None
         with emit.within("reasoning", emit.end):
-            while (found := (yield from patterns.find(write))) is not None:
-                if field.close is not None and found.number == 0:
+            while (match := (yield from patterns.find(write))) is not None:
+                if field.close is not None and match.number == 0:
                     break
-                write(source.since(found.start), found.end)
+                write(source.since(match.start), match.end)
                 if draft is None:
-                    draft = found.start
+                    draft = match.start
                     source.retain(draft)
-        _account(emit, source.offset if found is None else found.end)
-        if found is None and draft is not None:
+        _account(emit, source.offset if match is None else match.end)
+        if match is None and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
         source.release()
         source.keep_from(None)
@@ -220,7 +219,7 @@ class _Text:
             self._write(body, end - len(self._blank))
 
 
-def _calls_in(context: Context, field: Field, opening: Found) -> Grammar:
+def _calls_in(context: Context, field: Field, opening: Match) -> Grammar:
     """A reader for the calls of a field and what closes it, from where `opening` begins."""
     match field.shape:
         case ObjectCalls() as shape:

@@ -1,4 +1,4 @@
-"""What a regular expression says, as a tree."""
+"""Regular expressions as trees."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def parse(expression: str) -> Node:
         raise InvalidPattern("too long")
     tree = None
     try:
-        with suppress(IndexError):  # `re` says better what is missing
+        with suppress(IndexError):  # `re` has the better message for what is missing
             tree = _Parser(expression).choice()
         re.compile(expression, re.DOTALL)
     except re.error as error:

@@ -24,8 +24,6 @@ from .expression import (
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z_]+\]")
 """What in a literal text looks like a token of its own, such as `<tool_call>`."""
 
-_NEVER = re.compile("(?!)")
-
 
 class Op(Enum):
     """What a step does."""
@@ -76,6 +74,11 @@ class Pattern:
         """Whether it matches without any text, and not only where the output begins or ends."""
         return any(step.op is Op.MATCH for step in _reached(self.steps, edges=False))
 
+    @property
+    def is_one_token(self) -> bool:
+        """Whether it matches a single token, and nothing around it but white space."""
+        return len(self.tokens) == 1 and all(_is_space(step) for step in self.steps if step.op is Op.ONE)
+
     def written(self, groups: Mapping[str, str]) -> str | None:
         """The shortest text that it matches with these groups, None if no single text is."""
         return _written(self.node, groups)
@@ -84,10 +87,10 @@ class Pattern:
 def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     """The program of what `parse` or `literals` has read.
 
-    `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
-    none, the longest text in it is one.
+    `tokens`: whether the tags in it are markers, whose places the source knows. If there are none, the
+    longest text in it is one.
     """
-    tags = TAG if tokens else _NEVER
+    tags = TAG if tokens else re.compile("(?!)")
     texts = [text.strip() for text in _literals(node)]
     if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
         tags = re.compile(re.escape(longest))
@@ -117,27 +120,27 @@ def _steps(node: Node, tags: re.Pattern[str]) -> list[Step]:
         case Literal(text):
             pieces = re.split(f"({tags.pattern})", text)
             return [
-                step for piece in pieces for step in _text(piece, token=tags.fullmatch(piece) is not None)
+                step for number, piece in enumerate(pieces) for step in _text(piece, token=number % 2 == 1)
             ]
         case OneOf(expression):
             return [Step(Op.ONE, expression, re.compile(expression).match)]
         case Row(items):
             return [step for item in items for step in _steps(item, tags)]
         case Choice(items):
-            # `(?:^|<think>)` means that the marker may be missing, not that it is text where it stands.
+            # `(?:^|<think>)` means that the marker may be missing, not that it may be text.
             *others, steps = (_steps(item, tags) for item in sorted(items, key=may_be_empty))
             for first in reversed(others):
                 behind = len(steps) + 1
                 steps = [_fork(1, len(first) + 2), *first, _fork(behind, behind), *steps]
             return steps
         case Repeat(item, optional, many, lazy):
-            steps = _steps(item, tags)
-            again, on = (-len(steps), 1) if not optional else (1, len(steps) + 1 + many)
-            fork = _fork(on, again) if lazy else _fork(again, on)
+            body = _steps(item, tags)
+            size = len(body)
             if not optional:
-                return [*steps, fork]
-            back = -len(steps) - 1
-            return [fork, *steps, _fork(back, back)] if many else [fork, *steps]
+                return [*body, _fork(-size, 1, lazy=lazy)]
+            if not many:
+                return [_fork(1, size + 1, lazy=lazy), *body]
+            return [_fork(1, size + 2, lazy=lazy), *body, _fork(-size - 1, -size - 1)]
         case Group(name, item):
             return [Step(Op.SAVE, name), *_steps(item, tags), Step(Op.SAVE, name)]
     return [Step(Op.BEGIN if node is Edge.BEGIN else Op.END)]
@@ -149,8 +152,8 @@ def _text(text: str, *, token: bool) -> list[Step]:
     return [Step(Op.ONE, re.escape(char), char.__eq__) for char in text]
 
 
-def _fork(first: int, second: int) -> Step:
-    return Step(Op.FORK, next=first, other=second)
+def _fork(first: int, second: int, *, lazy: bool = False) -> Step:
+    return Step(Op.FORK, next=second if lazy else first, other=first if lazy else second)
 
 
 def _is_space(step: Step) -> bool:

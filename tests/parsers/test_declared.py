@@ -198,6 +198,23 @@ def test_a_value_has_the_type_that_its_parser_and_the_tool_give_it(parser, text,
     assert json.dumps(found["calls"]) == json.dumps([] if refused else [["f", {"a": value}]])
 
 
+def test_a_key_and_its_value_may_have_tags_of_their_own():
+    """As in what TRL declares for GLM 4.5, where the end of the output, too, closes the content."""
+    tag = r"<key>(?P<key>[^<]+)</key>\s*\n<value>(?P<value>.*?)</value>"
+    calls = {
+        "open_pattern": r"<tool_call>(?P<name>\S+)\n?", "close_pattern": r"</tool_call>\s*", "repeats": True,
+        "content": "xml-inline", "content_args": {"tag_pattern": tag, "value_parser": MAYBE_JSON}, "transform": NAMED,
+    }  # fmt: skip
+    made = dialect(template(content={"close_pattern": r"<\|user\|>\s*|$"}, tool_calls=calls))
+    raw = "Hi\n<tool_call>f\n<key>a</key>\n<value>[1]</value>\n<key>b</key>\n<value>x</value>\n</tool_call>\n"
+    for end in ("", "<|user|>"):
+        stream = StreamParser(made)
+        events = stream.feed(raw + end) + stream.close()
+        assert outcome(events) == {
+            "content": "Hi", "reasoning": "", "calls": [["f", {"a": [1], "b": "x"}]], "malformed": [],
+        }  # fmt: skip
+
+
 def test_calls_that_begin_with_any_word_are_looked_for_only_after_the_content():
     fields = {"open_pattern": r"(?P<name>\w+) := ", "close": " done", "content": "json"}
     transform = called("{name}", "{content}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from parsers.engine.source import Source
 from parsers.patterns.expression import InvalidPattern, literals, parse
 from parsers.patterns.program import compile_pattern
-from parsers.patterns.search import Found, Patterns
+from parsers.patterns.search import Match, Patterns
 from tests.parsers.reading import split
 
 ATOMS = (
@@ -47,7 +47,7 @@ def quantified(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), quantified, max_leaves=6)
 
 
-def find(patterns: list[str], text: str, cuts: list[int] = ()) -> tuple[Found | None, str]:  # type: ignore[assignment]
+def find(patterns: list[str], text: str, cuts: list[int] = ()) -> tuple[Match | None, str]:  # type: ignore[assignment]
     """The first match, and the text before it."""
     compiled = tuple(compile_pattern(parse(each)) for each in patterns)
     source = Source(tuple(token for pattern in compiled for token in pattern.tokens), None)
