@@ -3,7 +3,7 @@
 The keys and their meaning are those of transformers 5.23 (`utils/chat_parsing` there, and its guide
 "Response Parsing"):
 
-- `fields`: name → field. One field may have no `open`: it holds the text outside all others.
+- `fields`: name → field. `content` may have no `open`: it holds the text outside all others then.
 - `open`, `close`: a text or a list of texts; `open_pattern`, `close_pattern`: a regular expression, in
   which `.` matches line ends, too, and whose named groups `transform` can use. A field without `close` goes
   on to the end of the output; one of calls must have it.

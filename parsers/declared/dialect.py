@@ -44,7 +44,8 @@ def declared_dialect(config: Mapping[str, Any], where: str = "tokenizer_config.j
 def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Dialect:
     """The table for a template. `special`: the tokens that are special, None if that is not known."""
     spans = {field.kind: _span(field) for field in template.fields if field.open is not None}
-    ends = (() if template.outer is None else template.outer.closes) + ((end,) if end else ())
+    ends = [token for field in template.fields if field.open is None for token in field.closes]
+    ends += [end] if end else []
     inner = [token for field in template.fields for token in (*field.opens, *field.closes)]
     inner += template.frame.tokens if template.frame is not None else ()
     inner += [token for field in template.fields for token in field.quotes]
@@ -54,7 +55,7 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
         reasoning=spans.get("reasoning"),
         calls=spans.get("calls"),
         ends=tuple(dict.fromkeys(ends)),
-        turn=partial(DeclaredTurn, plan=plan_of(template, ends)),
+        turn=partial(DeclaredTurn, plan=plan_of(template, tuple(ends))),
         inner=tuple(dict.fromkeys(inner)),
         answers=tuple(span for kind, span in spans.items() if kind == "content"),
     )

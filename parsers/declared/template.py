@@ -31,7 +31,7 @@ _FIELD_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `open` is None where it holds the text outside the others, `close` where nothing ends it.
+    """One field. `open` is None for content outside the others, `close` where nothing ends it.
 
     `strip`: white space at the ends of its text means nothing. `shape`: of the calls in it.
     """
@@ -67,11 +67,6 @@ class Template:
     fields: tuple[Field, ...]
     frame: Pattern | None
 
-    @property
-    def outer(self) -> Field | None:
-        """The field that holds the text outside of the others, if there is one."""
-        return next((field for field in self.fields if field.open is None), None)
-
     def of_kind(self, kind: Kind) -> Field | None:
         """The field of that kind, if there is one."""
         return next((field for field in self.fields if field.kind == kind), None)
@@ -91,16 +86,12 @@ def read_template(where: str, value: object) -> Template:
     fields = tuple(_field(checks, name, field) for name, field in table.items())
     if not fields:
         checks.refuse("response_template.fields", "empty: name a field")
-    implicit = [field.name for field in fields if field.open is None]
-    if len(implicit) > 1:
-        hint = f"{' and '.join(implicit)} have no open: only one can do without"
-        checks.refuse("response_template.fields", hint)
     names = [field.name for field in fields if field.kind == "reasoning"]
     if len(names) > 1:
         checks.refuse("response_template.fields", f"{' and '.join(names)} hold the same: keep one of them")
-    # Where a field holds what is outside the others, that is text like any other.
-    frame = anchor if any(map(TAG.search, anchor.tokens)) and not implicit else None
-    return Template(fields, frame)
+    # Where content is what is outside the other fields, that is text like any other.
+    framed = any(map(TAG.search, anchor.tokens)) and all(field.open is not None for field in fields)
+    return Template(fields, anchor if framed else None)
 
 
 def _field(checks: Checks, name: str, value: object) -> Field:
@@ -110,6 +101,8 @@ def _field(checks: Checks, name: str, value: object) -> Field:
     kind = KINDS[name]
     table = checks.table(key, value, _FIELD_KEYS)
     open_, close = (_anchor(checks, key, table, end) for end in ("open", "close"))
+    if open_ is None and kind != "content":
+        checks.refuse(f"{key}.open", "missing: only content can do without")
     groups = () if open_ is None else open_.groups
     if close is not None and close.groups:
         checks.refuse(f"{key}.close_pattern", f"the group {close.groups[0]!r} comes too late for the call")
@@ -129,12 +122,10 @@ def _field(checks: Checks, name: str, value: object) -> Field:
         strip = checks.flag(f"{key}.content_args", args, "strip", default=True)
         return Field(name, kind, open_, close, strip, repeats)
     shape = read_shape(checks, key, table, args, groups)
-    if open_ is None:
-        checks.refuse(f"{key}.open", "missing: name the text with which calls begin")
     if close is None:
         checks.refuse(f"{key}.close", "missing: a call that the end completes might have been cut off")
     for end, anchor in (("open", open_), ("close", close)):
-        if not anchor.tokens:
+        if anchor is not None and not anchor.tokens:
             checks.refuse(f"{key}.{end}", "needs a text that is more than white space")
     if isinstance(shape, ObjectCalls) and not close.is_one_token:
         checks.refuse(f"{key}.close", "must be one text, with white space around it at most")

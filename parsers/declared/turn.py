@@ -23,7 +23,7 @@ from .tags import TagsField
 from .template import Field, Template
 
 _OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
-"""In place of a field for the text outside of them."""
+"""What text outside of every field is in, where content has markers of its own."""
 
 Action = Field | Reason | None
 """What a match means: a field begins, something is wrong, or it only frames the text."""
@@ -43,9 +43,9 @@ class Plan:
 
 def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     """The plan for turns that end with `ends`."""
-    outer = template.outer or _OUTSIDE
     reasoning, content = template.of_kind("reasoning"), template.of_kind("content")
     calls = template.of_kind("calls")
+    outer = content if content is not None and content.open is None else _OUTSIDE
     opens: list[tuple[Pattern, Action]] = [
         (field.open, field)
         for field in (content, reasoning, calls)
@@ -119,7 +119,7 @@ class DeclaredTurn:
             match watched[match.number][1]:
                 case Field(kind="calls") as field:
                     yield from self._calls(field, match)
-                case Field(kind="reasoning") as field if field is not plan.outer:
+                case Field(kind="reasoning") as field:
                     _account(emit, match.end)
                     yield from self._reasoning(field)
                 case Field() as field:

@@ -406,7 +406,7 @@ WHERE = "fields.tool_calls.transform: must give function.name and function.argum
         ({"fields": {"content": {}}}, "start_anchor: missing: name the text"),
         ({"start_anchor": "a"}, "fields: missing"),
         (template(), "fields: empty: name a field"),
-        (template(content={}, thinking={}), "content and thinking have no open: only one can do without"),
+        (template(content={}, thinking={}), "fields.thinking.open: missing: only content can do without"),
         (
             template(reasoning={"open": "a"}, thinking={"open": "b"}),
             "response_template.fields: reasoning and thinking hold the same: keep one of them",
@@ -433,7 +433,7 @@ WHERE = "fields.tool_calls.transform: must give function.name and function.argum
         (template(content={"close_pattern": "x{3}"}), "close_pattern: write '{' as '\\{' where it is text"),
         (template(content={"open_pattern": "(?P<n>a)"}), "transform: missing: nothing else can use the group 'n'"),
         (template(content={"close_pattern": "(?P<n>a)"}), "the group 'n' comes too late"),
-        (template(tool_calls={**CALLS, "open": None}), "fields.tool_calls.open: missing: name the text"),
+        (template(tool_calls={**CALLS, "open": None}), "fields.tool_calls.open: missing: only content can do without"),
         (template(tool_calls={**CALLS, "open": "\n"}), "fields.tool_calls.open: needs a text that is more than"),
         (template(tool_calls={**CALLS, "close_pattern": "</c>|x</d>"}) , "close: stands beside"),
         (
