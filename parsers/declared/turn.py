@@ -129,7 +129,7 @@ class DeclaredTurn:
                     break
                 case None:
                     _account(emit, match.end)
-                case Reason() as reason:
+                case reason:
                     _account(emit, match.start)
                     emit.malformed(source.since(match.start), reason, match.end)
             source.keep_from(None)

@@ -178,6 +178,7 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
         {"malformed": ["unclosed_string"]},
     ),
     ("tags", "<tool_call><function=f><parameter=a>1</parameter>", {"malformed": ["truncated"]}),
+    ("tags", "<tool_call><function=f><parameter=a>1", {"malformed": ["truncated"]}),
     ("tags", "<tool_call>so</tool_call>", {"content": "so", "malformed": ["not_a_call", "stray_end"]}),
     (
         "typed tags",
@@ -196,6 +197,7 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
     ("bare keys", "<|tool_call>call:f{a:1}<tool_c", {"calls": [["f", {"a": 1}]]}),
     ("bare keys", "<|tool_call>call:f{a:1} x", {"calls": [["f", {"a": 1}]], "content": "x", "malformed": ["missing_end"]}),
     ("bare keys", "<|tool_call>call:", {"malformed": ["truncated"]}),
+    ("bare keys", "<|tool_call>call:f{a:1", {"malformed": ["truncated"]}),
     ("bare keys", "<|tool_call>call:f", {"malformed": ["truncated"]}),
     ("bare keys", "<|tool_call>cal x", {"content": "cal x", "malformed": ["not_a_call"]}),
     ("messages", '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|cal', {"calls": [["f", {"a": 1}]]}),

@@ -215,6 +215,12 @@ def test_a_key_and_its_value_may_have_tags_of_their_own():
         }  # fmt: skip
 
 
+def test_a_model_may_declare_no_calls():
+    stream = StreamParser(dialect(template(content={"close": "<|end|>"})))
+    events = stream.feed("So it is.<|end|>") + stream.close()
+    assert outcome(events) == {"content": "So it is.", "reasoning": "", "calls": [], "malformed": []}
+
+
 def test_calls_that_begin_with_any_word_are_looked_for_only_after_the_content():
     fields = {"open_pattern": r"(?P<name>\w+) := ", "close": " done", "content": "json"}
     transform = called("{name}", "{content}")

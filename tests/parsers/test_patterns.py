@@ -102,6 +102,7 @@ def test_text_waits_only_while_a_match_may_begin_in_it(expression, text, cuts):
         (["(?:^|<t>)"], "ab", 0, ""),
         (["(?:^|<t>)"], "<t>ab", 0, "<t>"),
         (["^a"], "aba", 0, "a"),
+        (["(?:(?P<n>a)|b)"], "xb", 0, "b"),
     ],
 )
 def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, number, matched):
