@@ -1,4 +1,4 @@
-"""One call in one field, whatever its arguments look like."""
+"""One call in one field, whose name is in what opens the field."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ from collections.abc import Generator
 from ..dialect import Context
 from ..engine.driver import Block, Call
 from ..engine.faults import Fault
+from ..engine.source import Reading
 from ..engine.writer import NAME, CallWriter
 from ..events import Reason
-from ..patterns import Found, Pattern, Patterns
-from .shapes import Name
+from ..patterns.program import Pattern
+from ..patterns.search import Match, Patterns
 from .template import Field
-
-
-def named(name: Name, opening: Found) -> str:
-    """The name of the call that `opening` begins, "" if it has none."""
-    return name.constant or opening.groups.get(name.group, "").strip()
 
 
 class CallField(Block):
     """One call in one field. What is no call is kept up to where the field is closed."""
 
-    def __init__(self, context: Context, field: Field, name: Name, opening: Found) -> None:
+    def __init__(self, context: Context, field: Field, group: str, opening: Match) -> None:
+        """`opening`: what opens the field; `group` of it is the name."""
         super().__init__(context)
-        self.field = field
-        self.name = named(name, opening)
-        self.opening = opening
-        self.written = self.source.text[self.source.pos : self.source.pos + opening.end - opening.start]
-        """What opened the field."""
+        assert field.close is not None
+        self.close = field.close
+        self.name = opening.groups.get(group, "").strip()
+        self.opened = self.source.text[self.source.pos : self.source.pos + opening.end - opening.start]
+
+    def call(self) -> Call:
+        """A reader for the call, from the beginning of the field on."""
+        raise NotImplementedError
+
+    def read(self) -> Reading:
+        """Read the field, of which `call` or `leave` has read the end."""
+        yield from self.read_call(self.call(), self.start)
 
     def patterns(self, *others: Pattern) -> Patterns:
         """To look for `others` and, with the number after theirs, for what closes the field."""
-        close = () if self.field.close is None else (self.field.close,)
-        return Patterns(self.source, (*others, *close))
+        return Patterns(self.source, (*others, self.close))
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
-        found = yield from self.patterns().find(ignore)
-        return Reason.TRUNCATED if found is None and fault.reason in UNFINISHED else fault.reason
+        """Read up to behind what closes the field."""
+        match = yield from self.patterns().find(ignore)
+        return fault.reason if match is not None else truncated(fault)
 
     def start_call(self, writer: CallWriter) -> None:
         """Read what opens the field, and begin the call. Raises Fault."""
-        self.source.pos += len(self.written)
+        self.source.pos += len(self.opened)
         if not self.name or not (NAME.fullmatch(self.name) or writer.declares(self.name)):
             raise Fault(Reason.NOT_A_CALL)
         writer.start(self.name)
         writer.write("{")
 
 
-UNFINISHED = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
+def truncated(fault: Fault) -> Reason:
+    """Why a call is none whose field the output never closes: most faults are only that it breaks off."""
+    unfinished = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
+    return Reason.TRUNCATED if fault.reason in unfinished else fault.reason
 
 
 def ignore(text: str, end: int) -> None:

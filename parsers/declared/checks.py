@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from ..dialect import InvalidDialect
-from ..patterns import InvalidPattern, Node, Pattern, compile_pattern, parse
+from ..patterns.expression import InvalidPattern, Node, parse
 
 
 class Checks:
@@ -21,7 +21,8 @@ class Checks:
             self.refuse(key, "missing" if value is None else "must be an object")
         for name in value:
             if known is not None and name not in known:
-                self.refuse(f"{key}.{name}", f"no such key: there are {', '.join(known)}")
+                there = f"there are {', '.join(known)}" if known else "there are none"
+                self.refuse(f"{key}.{name}", f"no such key: {there}")
         return value
 
     def flag(self, key: str, table: Mapping[str, Any], name: str, *, default: bool) -> bool:
@@ -38,19 +39,12 @@ class Checks:
         return value
 
     def expression(self, key: str, value: object) -> Node:
-        """What a regular expression says."""
+        """The tree of a regular expression."""
         try:
             return parse(self.text(key, value))
         except InvalidPattern as error:
             self.refuse(key, str(error))
 
-    def pattern(self, key: str, node: Node, *, tokens: bool = True) -> Pattern:
-        """The program for it; see `compile_pattern`."""
-        try:
-            return compile_pattern(node, tokens=tokens)
-        except InvalidPattern as error:
-            self.refuse(key, str(error))
-
     def refuse(self, key: str, reason: str) -> NoReturn:
-        """Say what is wrong with `key`, and what to do."""
+        """Raise InvalidDialect: what is wrong with `key`, and what to do."""
         raise InvalidDialect(f"{self._where}: {key}: {reason}")

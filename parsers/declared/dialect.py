@@ -14,7 +14,6 @@ from ..dialect import Dialect, InvalidDialect
 from ..engine.spans import NOWHERE, Span
 from ..engine.stream import StreamParser
 from ..engine.tools import kind_of
-from .shapes import ObjectArguments
 from .template import Field, Template, read_template
 from .turn import DeclaredTurn, plan_of
 from .written import can_be_written, renderer
@@ -43,32 +42,33 @@ def declared_dialect(config: Mapping[str, Any], where: str = "tokenizer_config.j
 
 
 def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Dialect:
-    """The table for a template. `special`: the tokens that are special, None if nobody says so."""
+    """The table for a template. `special`: the tokens that are special, None if that is not known."""
     spans = {field.kind: _span(field) for field in template.fields if field.open is not None}
-    outer = next((field for field in template.fields if field.open is None), None)
-    ends = (() if outer is None or outer.close is None else outer.close.tokens) + ((end,) if end else ())
-    inner = [token for field in template.fields for token in _tokens(field)]
+    ends = [token for field in template.fields if field.open is None for token in field.closes]
+    ends += [end] if end else []
+    inner = [token for field in template.fields for token in (*field.opens, *field.closes)]
     inner += template.frame.tokens if template.frame is not None else ()
+    inner += [token for field in template.fields for token in field.quotes]
     calls = template.of_kind("calls")
-    if calls is not None and isinstance(calls.shape, ObjectArguments) and calls.shape.quote:
-        inner.append(calls.shape.quote)
     made = Dialect(
         name=NAME,
         reasoning=spans.get("reasoning"),
         calls=spans.get("calls"),
         ends=tuple(dict.fromkeys(ends)),
-        turn=partial(DeclaredTurn, plan=plan_of(template, ends)),
+        turn=partial(DeclaredTurn, plan=plan_of(template, tuple(ends))),
         inner=tuple(dict.fromkeys(inner)),
         answers=tuple(span for kind, span in spans.items() if kind == "content"),
     )
-    cores = {marker: core for marker in made.markers if (core := _core(marker, inner)) != marker}
-    tokens = {marker: cores.get(marker, marker) for marker in made.markers}
-    ordinary = (
-        [m for m, token in tokens.items() if token not in special]
-        if special is not None
-        else [m for m, token in tokens.items() if not CONTROL.search(token)]
+    tokens = {marker: next((token for token in inner if token in marker), marker) for marker in made.markers}
+    made = replace(
+        made,
+        cores={marker: token for marker, token in tokens.items() if token != marker},
+        shown=tuple(
+            marker
+            for marker, token in tokens.items()
+            if (token not in special if special is not None else not CONTROL.search(token))
+        ),
     )
-    made = replace(made, cores=cores, shown=tuple(ordinary))
     if calls is None or not can_be_written(calls):
         return made
     return replace(made, renderers={NAME: renderer(calls, partial(_reads, made))})
@@ -83,17 +83,6 @@ def _span(field: Field) -> Span:
         whole = written if field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
     return Span(texts[0], texts[1])
-
-
-def _tokens(field: Field) -> tuple[str, ...]:
-    return tuple(
-        token for anchor in (field.open, field.close) if anchor is not None for token in anchor.tokens
-    )
-
-
-def _core(marker: str, tokens: list[str]) -> str:
-    """The token in a marker."""
-    return next((token for token in tokens if token in marker), marker)
 
 
 def _reads(dialect: Dialect, text: str, calls: list[tuple[str, Mapping[str, Any]]]) -> bool:

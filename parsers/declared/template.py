@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Literal as Exactly
 
-from ..patterns import SPACE, TAG, Choice, Literal, Node, OneOf, Pattern, Repeat, Row, literals
+from ..patterns.expression import literals
+from ..patterns.program import TAG, Pattern, compile_pattern
 from .checks import Checks
-from .shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, Shapes
+from .shapes import PARSERS, ObjectArguments, ObjectCalls, Shape, read_shape
 
 Kind = Exactly["content", "reasoning", "calls"]
 KINDS: Mapping[str, Kind] = {
@@ -30,7 +31,7 @@ _FIELD_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `open` is None where it holds the text outside the others, `close` where nothing ends it.
+    """One field. `open` is None for content outside the others, `close` where nothing ends it.
 
     `strip`: white space at the ends of its text means nothing. `shape`: of the calls in it.
     """
@@ -42,6 +43,21 @@ class Field:
     strip: bool
     repeats: bool
     shape: Shape | None = None
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """The tokens in what opens it."""
+        return () if self.open is None else self.open.tokens
+
+    @property
+    def closes(self) -> tuple[str, ...]:
+        """The tokens in what closes it."""
+        return () if self.close is None else self.close.tokens
+
+    @property
+    def quotes(self) -> tuple[str, ...]:
+        """The token around the strings in its calls, if there is one."""
+        return (self.shape.quote,) if isinstance(self.shape, ObjectArguments) and self.shape.quote else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +82,16 @@ def read_template(where: str, value: object) -> Template:
     anchor = _anchor(checks, "response_template", table, "start_anchor")
     if anchor is None:
         checks.refuse("response_template.start_anchor", "missing: name the text with which a turn begins")
-    found = checks.table("response_template.fields", table.get("fields"))
-    fields = tuple(_field(checks, name, field) for name, field in found.items())
+    table = checks.table("response_template.fields", table.get("fields"))
+    fields = tuple(_field(checks, name, field) for name, field in table.items())
     if not fields:
         checks.refuse("response_template.fields", "empty: name a field")
-    implicit = [field.name for field in fields if field.open is None]
-    if len(implicit) > 1:
-        checks.refuse(
-            "response_template.fields", f"{' and '.join(implicit)} have no open: only one can do without"
-        )
     names = [field.name for field in fields if field.kind == "reasoning"]
     if len(names) > 1:
         checks.refuse("response_template.fields", f"{' and '.join(names)} hold the same: keep one of them")
-    # Where a field holds what is outside the others, that is text like any other.
-    frame = anchor if any(map(TAG.search, anchor.tokens)) and not implicit else None
-    return Template(fields, frame)
+    # Where content is what is outside the other fields, that is text like any other.
+    framed = any(map(TAG.search, anchor.tokens)) and all(field.open is not None for field in fields)
+    return Template(fields, anchor if framed else None)
 
 
 def _field(checks: Checks, name: str, value: object) -> Field:
@@ -90,6 +101,8 @@ def _field(checks: Checks, name: str, value: object) -> Field:
     kind = KINDS[name]
     table = checks.table(key, value, _FIELD_KEYS)
     open_, close = (_anchor(checks, key, table, end) for end in ("open", "close"))
+    if open_ is None and kind != "content":
+        checks.refuse(f"{key}.open", "missing: only content can do without")
     groups = () if open_ is None else open_.groups
     if close is not None and close.groups:
         checks.refuse(f"{key}.close_pattern", f"the group {close.groups[0]!r} comes too late for the call")
@@ -108,63 +121,31 @@ def _field(checks: Checks, name: str, value: object) -> Field:
             checks.refuse(key, "holds text: content must be 'text', without a transform")
         strip = checks.flag(f"{key}.content_args", args, "strip", default=True)
         return Field(name, kind, open_, close, strip, repeats)
-    each = checks.flag(key, table, "transform_each", default=False)
-    shape = Shapes(checks, key, parser, args, groups).read(table.get("transform"), each=each)
-    _check_ends(checks, key, open_, close, shape)
+    shape = read_shape(checks, key, table, args, groups)
+    if close is None:
+        checks.refuse(f"{key}.close", "missing: a call that the end completes might have been cut off")
+    for end, anchor in (("open", open_), ("close", close)):
+        if anchor is not None and not anchor.tokens:
+            checks.refuse(f"{key}.{end}", "needs a text that is more than white space")
+    if isinstance(shape, ObjectCalls) and not close.is_one_token:
+        checks.refuse(f"{key}.close", "must be one text, with white space around it at most")
     return Field(name, kind, open_, close, strip=True, repeats=repeats, shape=shape)
 
 
-def _check_ends(checks: Checks, key: str, open_: Pattern | None, close: Pattern | None, shape: Shape) -> None:
-    """Refuse ends that do not show where calls begin and end."""
-    if open_ is None:
-        checks.refuse(f"{key}.open", "missing: name the text with which calls begin")
-    if close is None and not isinstance(shape, ObjectCalls | ObjectArguments):
-        checks.refuse(f"{key}.close", "missing: a call that the end completes might have been cut off")
-    for what, anchor in (("open", open_), ("close", close)):
-        if anchor is not None and not anchor.tokens:
-            checks.refuse(f"{key}.{what}", "needs a text that is more than white space")
-    if isinstance(shape, ObjectCalls) and close is not None and not _is_one_text(close.node):
-        checks.refuse(f"{key}.close_pattern", "must be one text, with white space around it at most")
-
-
 def _anchor(checks: Checks, key: str, table: Mapping[str, Any], name: str) -> Pattern | None:
-    """What `name`, a text or several, or `name`_pattern, a regular expression, says."""
+    """The pattern of `name`, a text or several, or of `name`_pattern, a regular expression."""
     text, expression = table.get(name), table.get(f"{name}_pattern")
     if text is not None and expression is not None:
         checks.refuse(f"{key}.{name}", f"stands beside {name}_pattern: keep one of them")
     if expression is not None:
-        at = f"{key}.{name}_pattern"
-        found = checks.pattern(at, checks.expression(at, expression))
-        if found.matches_anywhere:
-            checks.refuse(at, "matches where there is nothing: name a text that must stand there")
-        return found
+        pattern = compile_pattern(checks.expression(f"{key}.{name}_pattern", expression))
+        if pattern.matches_anywhere:
+            hint = "matches where there is nothing: name a text that must stand there"
+            checks.refuse(f"{key}.{name}_pattern", hint)
+        return pattern
     if text is None:
         return None
-    texts = [checks.text(f"{key}.{name}", each) for each in (text if isinstance(text, list) else [text])]
+    texts = [checks.text(f"{key}.{name}", item) for item in (text if isinstance(text, list) else [text])]
     if not texts:
         checks.refuse(f"{key}.{name}", "empty: name a text")
-    return checks.pattern(f"{key}.{name}", literals(tuple(dict.fromkeys(texts))))
-
-
-def _is_one_text(node: Node) -> bool:
-    """Whether it matches a single token, or one of several, and white space."""
-    match node:
-        case Literal(text):
-            return len(TAG.findall(text)) <= 1 and bool(text.strip())
-        case Row(items):
-            rest = [item for item in items if not _is_blank(item)]
-            return len(rest) == 1 and _is_one_text(rest[0])
-        case Choice(items):
-            return all(map(_is_one_text, items))
-    return False
-
-
-def _is_blank(node: Node) -> bool:
-    match node:
-        case Literal(text):
-            return not text.strip()
-        case Repeat(item):
-            return _is_blank(item)
-        case OneOf(expression):
-            return expression == SPACE
-    return False
+    return compile_pattern(literals(tuple(dict.fromkeys(texts))))

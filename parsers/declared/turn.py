@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from ..dialect import Context, Inside
+from ..dialect import Context, Grammar, Inside
 from ..engine.emitter import Emitter
 from ..engine.source import Reading
 from ..events import Reason
-from ..patterns import Found, Pattern, Patterns, compile_pattern, literals
-from .calls import read_calls
-from .shapes import ObjectArguments
+from ..patterns.expression import literals
+from ..patterns.program import Pattern, compile_pattern
+from ..patterns.search import Match, Patterns
+from .objects import NamedField, ObjectsField, QuotedField
+from .shapes import ObjectArguments, ObjectCalls, TagArguments
+from .tags import TagsField
 from .template import Field, Template
 
 _OUTSIDE = Field("", "content", None, None, strip=True, repeats=True)
-"""In place of a field for the text outside of them."""
+"""What text outside of every field is in, where content has markers of its own."""
 
 Action = Field | Reason | None
 """What a match means: a field begins, something is wrong, or it only frames the text."""
@@ -40,40 +43,39 @@ class Plan:
 
 def plan_of(template: Template, ends: tuple[str, ...]) -> Plan:
     """The plan for turns that end with `ends`."""
-    outer = next((field for field in template.fields if field.open is None), _OUTSIDE)
-    reasoning = template.of_kind("reasoning")
-    content = template.of_kind("content")
+    reasoning, content = template.of_kind("reasoning"), template.of_kind("content")
+    calls = template.of_kind("calls")
+    outer = content if content is not None and content.open is None else _OUTSIDE
     opens: list[tuple[Pattern, Action]] = [
-        (field.open, field) for field in sorted(template.fields, key=_name) if field.open is not None
+        (field.open, field)
+        for field in (content, reasoning, calls)
+        if field is not None and field.open is not None
     ]
     frames = [pattern for pattern in (outer.close, template.frame) if pattern is not None]
-    tokens: list[tuple[Pattern, Action]] = [
-        (compile_pattern(literals((token,))), action) for token, action in _tokens(template, ends).items()
+    tokens = _tokens(template, ends)
+    others: list[tuple[Pattern, Action]] = [
+        *((frame, None) for frame in frames),
+        *((compile_pattern(literals((token,))), action) for token, action in tokens.items()),
     ]
-    others: list[tuple[Pattern, Action]] = [*((frame, None) for frame in frames), *tokens]
     closing: list[tuple[Pattern, Action]] = []
     if content is not None and content is not outer and content.close is not None:
         closing = [(content.close, outer)]
     # Any text may be the beginning of some openings: to look for those would keep all content waiting.
     prompt = [(pattern, action) for pattern, action in opens if pattern.begins_with_token]
-    drafts = [pattern for pattern, action in prompt if isinstance(action, Field) and action.kind == "calls"]
+    drafts = [pattern for pattern, action in prompt if action is calls]
     ended = [] if reasoning is None or reasoning.close is None else [reasoning.close]
     return Plan(
         outer,
         reasoning,
-        template.of_kind("calls"),
+        calls,
         outside=(*opens, *others),
         in_content=(*closing, *prompt, *others),
         in_reasoning=(*ended, *drafts),
     )
 
 
-def _name(field: Field) -> str:
-    return field.name
-
-
 def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
-    """What single tokens mean where they stand alone: those of calls show a call that went wrong.
+    """What tokens mean that are alone: those of calls show a call that went wrong.
 
     The one that closes reasoning is text outside of it.
     """
@@ -81,19 +83,14 @@ def _tokens(template: Template, ends: tuple[str, ...]) -> dict[str, Action]:
     calls: dict[str, Action] = {}
     thought: tuple[str, ...] = ()
     for field in template.fields:
-        opens = () if field.open is None else field.open.tokens
-        closes = () if field.close is None else field.close.tokens
         if field.kind == "calls":
-            quote = (
-                (field.shape.quote,) if isinstance(field.shape, ObjectArguments) and field.shape.quote else ()
-            )
-            stray = dict.fromkeys((*closes, *quote), Reason.STRAY_END)
-            calls = {**dict.fromkeys(opens, Reason.NOT_A_CALL), **stray}
+            calls = dict.fromkeys(field.opens, Reason.NOT_A_CALL)
+            calls |= dict.fromkeys((*field.closes, *field.quotes), Reason.STRAY_END)
         elif field.kind == "reasoning":
-            frames |= dict.fromkeys(opens)
-            thought = closes
+            frames |= dict.fromkeys(field.opens)
+            thought = field.closes
         else:
-            frames |= dict.fromkeys((*opens, *closes))
+            frames |= dict.fromkeys((*field.opens, *field.closes))
     shared = {token: None for token in thought if token in calls}
     return calls | frames | shared
 
@@ -108,7 +105,7 @@ class DeclaredTurn:
         self._plan = plan
 
     def read(self, inside: Inside | None) -> Reading:
-        """See `Turn`."""
+        """Read all of it; `inside`: the field that the prompt has left open."""
         source, emit, plan = self._source, self._emit, self._plan
         if inside == "reasoning" and plan.reasoning is not None:
             yield from self._reasoning(plan.reasoning)
@@ -116,29 +113,29 @@ class DeclaredTurn:
         while (yield from source.char()):
             watched = plan.outside if current is plan.outer else plan.in_content
             patterns = Patterns(source, tuple(pattern for pattern, _ in watched))
-            found = yield from patterns.find(_Text(emit, current).take)
-            if found is None:
+            match = yield from patterns.find(_Text(emit, current).take)
+            if match is None:
                 break
-            match watched[found.number][1]:
+            match watched[match.number][1]:
                 case Field(kind="calls") as field:
-                    yield from self._calls(field, found)
-                case Field(kind="reasoning") as field if field is not plan.outer:
-                    _account(emit, found.end)
+                    yield from self._calls(field, match)
+                case Field(kind="reasoning") as field:
+                    _account(emit, match.end)
                     yield from self._reasoning(field)
                 case Field() as field:
-                    _account(emit, found.end)
+                    _account(emit, match.end)
                     current = field
-                case _ if (yield from self._is_cut_off(found)):
+                case _ if (yield from self._is_cut_off(match)):
                     break
                 case None:
-                    _account(emit, found.end)
-                case Reason() as reason:
-                    _account(emit, found.start)
-                    emit.malformed(source.since(found.start), reason, found.end)
+                    _account(emit, match.end)
+                case reason:
+                    _account(emit, match.start)
+                    emit.malformed(source.since(match.start), reason, match.end)
             source.keep_from(None)
         _account(emit, source.offset)
 
-    def _calls(self, field: Field, opening: Found) -> Reading:
+    def _calls(self, field: Field, opening: Match) -> Reading:
         """Read the calls in a field. `source.pos` is after `opening`, and the text is kept from there on."""
         source = self._source
         source.rewind(opening.start)
@@ -152,12 +149,12 @@ class DeclaredTurn:
         if (yield from source.char()):
             source.rewind(start)
             with self._emit.within("calls", start):
-                yield from read_calls(self._context, field, opening._replace(start=start))
+                yield from _calls_in(self._context, field, opening._replace(start=start)).read()
         else:  # the name in it may have been cut off, too
             self._emit.malformed(source.since(start), Reason.TRUNCATED, source.offset)
         source.release()
 
-    def _is_cut_off(self, token: Found) -> Generator[None, None, bool]:
+    def _is_cut_off(self, token: Match) -> Generator[None, None, bool]:
         """Whether the output ends in what opens a field of calls; then that is kept."""
         source, calls = self._source, self._plan.calls
         if calls is None or calls.open is None:
@@ -182,15 +179,15 @@ class DeclaredTurn:
         patterns = Patterns(source, self._plan.in_reasoning)
         draft: int | None = None
         with emit.within("reasoning", emit.end):
-            while (found := (yield from patterns.find(write))) is not None:
-                if field.close is not None and found.number == 0:
+            while (match := (yield from patterns.find(write))) is not None:
+                if field.close is not None and match.number == 0:
                     break
-                write(source.since(found.start), found.end)
+                write(source.since(match.start), match.end)
                 if draft is None:
-                    draft = found.start
+                    draft = match.start
                     source.retain(draft)
-        _account(emit, source.offset if found is None else found.end)
-        if found is None and draft is not None:
+        _account(emit, source.offset if match is None else match.end)
+        if match is None and draft is not None:
             emit.malformed(source.since(draft), Reason.CALL_IN_REASONING, source.offset)
         source.release()
         source.keep_from(None)
@@ -220,6 +217,20 @@ class _Text:
         if body:
             self._begun = True
             self._write(body, end - len(self._blank))
+
+
+def _calls_in(context: Context, field: Field, opening: Match) -> Grammar:
+    """A reader for the calls of a field and what closes it, from where `opening` begins."""
+    match field.shape:
+        case ObjectCalls() as shape:
+            return ObjectsField(context, shape, opening)
+        case ObjectArguments(quote="") as shape:
+            return NamedField(context, field, shape, opening)
+        case ObjectArguments() as shape:
+            return QuotedField(context, field, shape, opening)
+        case TagArguments() as shape:
+            return TagsField(context, field, shape, opening)
+    raise AssertionError(field.name)
 
 
 def _account(emit: Emitter, end: int) -> None:

@@ -1,4 +1,4 @@
-"""Calls as a `response_template` says that they are written, where its patterns say how."""
+"""Calls as a `response_template` describes them, where its patterns are such that they can be written."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from typing import Any
 
 from ..dialect import Calls, Render
 from ..engine.spans import Span
-from ..formats.gemma import KEY, GemmaWriter
+from ..formats.gemma import GemmaWriter
 from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, RawWriter, Writer
-from .raw import OPENED_TAG
-from .shapes import (
-    FixedArguments,
-    LineArguments,
-    ObjectArguments,
-    ObjectCalls,
-    TagArguments,
-    Value,
-)
+from .shapes import ObjectArguments, ObjectCalls, TagArguments
+from .tags import OPENED_TAG
 from .template import Field
 
 Reads = Callable[[str, list[tuple[str, Mapping[str, Any]]]], bool]
@@ -40,7 +33,7 @@ def renderer(field: Field, reads: Reads) -> Render:
 
 
 def can_be_written(field: Field) -> bool:
-    """Whether the patterns of the field say what to write."""
+    """Whether the patterns of the field determine what to write."""
     groups = {} if field.open is None else dict.fromkeys(field.open.groups, "x")
     texts = [anchor.written(groups) for anchor in (field.open, field.close) if anchor is not None]
     if isinstance(field.shape, TagArguments):
@@ -51,14 +44,15 @@ def can_be_written(field: Field) -> bool:
 def _write(field: Field, markers: tuple[str, ...], calls: list[tuple[str, Mapping[str, Any]]]) -> str:
     for name, _ in calls:
         Writer.check_name(name)
-    shape = field.shape
-    if isinstance(shape, ObjectCalls):
+    if isinstance(shape := field.shape, ObjectCalls):
         writer = Writer(markers, JSON)
-        objects = [writer.mapping(_object(shape, *call)) for call in calls]
-        if shape.several and not (shape.loose and field.repeats):
-            return _framed(field, {}, f"[{', '.join(objects)}]")
-        group = "" if shape.name is None else shape.name.group
-        texts = [_framed(field, {group: name}, text) for (name, _), text in zip(calls, objects, strict=True)]
+        objects = [
+            writer.mapping({shape.name_key: name, shape.arguments_key: arguments})
+            for name, arguments in calls
+        ]
+        if shape.several:
+            return _framed(field, "", "", f"[{', '.join(objects)}]")
+        texts = [_framed(field, "", "", text) for text in objects]
     else:
         texts = [_call(field, markers, name, arguments) for name, arguments in calls]
     if len(texts) > 1 and not field.repeats:
@@ -66,71 +60,35 @@ def _write(field: Field, markers: tuple[str, ...], calls: list[tuple[str, Mappin
     return "".join(texts)
 
 
-def _object(shape: ObjectCalls, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The object that holds a call."""
-    found: Mapping[str, Any] = {shape.arguments_key: arguments}
-    if shape.name is None:
-        found = {shape.name_key: name, **found}
-    for key in reversed(() if shape.loose else shape.path):
-        found = {key: found}
-    return found
-
-
 def _call(field: Field, markers: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> str:
     """A call that has its name in what opens the field."""
-    shape = field.shape
-    assert shape is not None and not isinstance(shape, ObjectCalls)
-    raw = RawWriter(markers)
-    groups = {shape.name.group: name}
-    match shape:
-        case ObjectArguments(bare_keys=bare, quote=quote):
-            plain = _BareWriter(markers, JSON) if bare else Writer(markers, JSON)
-            writer = GemmaWriter(markers, quote) if quote else plain
-            return _framed(field, groups, writer.mapping(arguments, MAX_DEPTH + 1 if quote else MAX_DEPTH))
-        case TagArguments():
-            tail = shape.tail.written({})
-            body = "".join(
-                f"{shape.head.written({'key': raw.key(key)})}{_value(raw, item, shape.value)}{tail}"
-                for key, value in arguments.items()
-                for item in (value if shape.merge and isinstance(value, list) and len(value) > 1 else [value])
-            )
-            return _framed(field, groups, body, closing=True)
-        case LineArguments():
-            pairs = (f"{key}{shape.separator}{_value(raw, arguments[key], shape.value)}" for key in arguments)
-            return _framed(field, groups, shape.line_end.join(pairs))
-        case FixedArguments():
-            for argument, group in shape.groups.items():
-                groups[group] = raw.raw(str(arguments.get(argument, "")))
-            return _framed(field, groups, _value(raw, arguments.get(shape.content, ""), shape.value))
+    if isinstance(shape := field.shape, ObjectArguments):
+        if shape.quote:  # without quotes around it, an object is one level shallower
+            body = GemmaWriter(markers, shape.quote).mapping(arguments, MAX_DEPTH + 1)
+        else:
+            body = Writer(markers, JSON).mapping(arguments)
+        return _framed(field, shape.group, name, body)
+    assert isinstance(shape, TagArguments)
+    raw, tail = RawWriter(markers), shape.tail.written({})
+    body = "".join(
+        f"{shape.head.written({'key': raw.key(key)})}{_value(raw, value, shape)}{tail}"
+        for key, value in arguments.items()
+    )
+    return _framed(field, shape.group, name, body, closing=True)
 
 
-def _value(writer: RawWriter, value: Any, how: Value) -> str:
+def _value(writer: RawWriter, value: Any, shape: TagArguments) -> str:
     """A value as raw text."""
-    text = isinstance(value, str) and how.parser != "json"
-    text = text or (how.text_too and isinstance(value, str) and value.lstrip()[:1] != '"')
+    text = isinstance(value, str) and not (shape.json and value.lstrip()[:1] == '"')
     return writer.raw(value) if text else writer.value(value)
 
 
-def _framed(field: Field, groups: Mapping[str, str], body: str, *, closing: bool = False) -> str:
+def _framed(field: Field, group: str, name: str, body: str, *, closing: bool = False) -> str:
     """`body` between what opens and closes the field. `closing`: with the tags closed that it opens."""
     assert field.open is not None
-    opened = field.open.written(groups)
-    closed = "" if field.close is None else field.close.written({})
+    assert field.close is not None
+    opened, closed = field.open.written({group: name}), field.close.written({})
     assert opened is not None
     assert closed is not None
     tags = [f"</{name}>" for name in reversed(OPENED_TAG.findall(opened))] if closing else []
     return f"{opened}{body}{''.join(tag for tag in tags if tag not in closed)}{closed}"
-
-
-class _BareWriter(Writer):
-    """JSON with keys that have no quotes."""
-
-    def mapping(self, mapping: Mapping[Any, Any], depth: int = MAX_DEPTH) -> str:
-        """See `Writer`."""
-        self._check(depth)
-        items = (
-            f"{key if isinstance(key, str) and key and KEY.fullmatch(key) else self.string(key)}:"
-            f"{self.value(value, depth - 1)}"
-            for key, value in mapping.items()
-        )
-        return f"{{{','.join(items)}}}"

@@ -1,4 +1,4 @@
-"""What a regular expression says, as a tree."""
+"""Regular expressions as trees."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-_QUANTIFIER = re.compile(r"([*+?]|\{(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)\})([?+]?)")
+_QUANTIFIER = re.compile(r"([*+?])([?+]?)")
 _GROUP = re.compile(r"\((?:\?:|\?P<(\w+)>|(?!\?))")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-_CODE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
 _SET_IN_SET = re.compile(r"(?<!\\)\[|--|&&|~~|\|\|")
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
-
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
+_LONGEST = 2_000
+"""How long an expression may be: one character of the text costs at most so much work."""
 
 ANY = r"[\s\S]"
 """The class of every character."""
@@ -55,11 +55,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The same, so many times (`most` None: any number), as few as possible if `lazy`."""
+    """The same, not at all if `optional`, again and again if `many`, as few times as possible if `lazy`."""
 
     item: Node
-    least: int
-    most: int | None
+    optional: bool
+    many: bool
     lazy: bool
 
 
@@ -89,18 +89,20 @@ def literals(texts: tuple[str, ...]) -> Node:
 
 
 def parse(expression: str) -> Node:
-    """What `expression` says, as `re` reads it with DOTALL. Raises InvalidPattern."""
-    found = None
+    """The tree of `expression`, as `re` reads it with DOTALL. Raises InvalidPattern."""
+    if len(expression) > _LONGEST:
+        raise InvalidPattern("too long")
+    tree = None
     try:
-        with suppress(IndexError):  # `re` says better what is missing
-            found = _Parser(expression).choice()
+        with suppress(IndexError):  # `re` has the better message for what is missing
+            tree = _Parser(expression).choice()
         re.compile(expression, re.DOTALL)
     except re.error as error:
         raise InvalidPattern(f"no regular expression: {error}") from error
     except RecursionError as error:
         raise InvalidPattern("nested too deep") from error
-    assert found is not None
-    return found
+    assert tree is not None
+    return tree
 
 
 class _Parser:
@@ -108,49 +110,38 @@ class _Parser:
 
     def __init__(self, expression: str) -> None:
         self._text = expression
-        self._at = 0
+        self._place = 0
 
     def choice(self) -> Node:
         """Alternatives, up to the end or a closing parenthesis."""
         items = [self._row()]
-        while self._text.startswith("|", self._at):
-            self._at += 1
+        while self._text.startswith("|", self._place):
+            self._place += 1
             items.append(self._row())
         return items[0] if len(items) == 1 else Choice(tuple(items))
 
     def _row(self) -> Node:
         items: list[Node] = []
-        while self._at < len(self._text) and self._text[self._at] not in "|)":
+        while self._place < len(self._text) and self._text[self._place] not in "|)":
             item = self._item()
-            if found := _QUANTIFIER.match(self._text, self._at):
-                self._at = found.end()
-                item = _repeated(item, found[1], found[2])
-            items.append(item)
-        return Row(_joined(items))
+            if quantifier := _QUANTIFIER.match(self._text, self._place):
+                self._place = quantifier.end()
+                items.append(_repeated(item, quantifier[1], quantifier[2]))
+            elif isinstance(item, Literal) and items and isinstance(last := items[-1], Literal):
+                items[-1] = Literal(last.text + item.text)
+            else:
+                items.append(item)
+        return Row(tuple(items))
 
     def _item(self) -> Node:
-        text, start = self._text, self._at
+        text, start = self._text, self._place
         char = text[start]
-        self._at += 1
+        self._place += 1
         match char:
             case "(":
-                found = _GROUP.match(text, start)
-                if found is None:
-                    raise InvalidPattern(f"{text[start : start + 3]!r} cannot be matched as text arrives")
-                self._at = found.end()
-                item = self.choice()
-                self._at += 1
-                return Group(found[1], item) if found[1] else item
+                return self._group(start)
             case "[":
-                found = _CLASS.match(text, start)
-                if found is None:
-                    raise IndexError
-                if _SET_IN_SET.search(found[0], 1):
-                    raise InvalidPattern(
-                        f"{found[0]!r} is a set in a set for some: write '\\[', '\\-', '\\&'"
-                    )
-                self._at = found.end()
-                return OneOf(found[0])
+                return self._class(start)
             case ".":
                 return OneOf(ANY)
             case "^":
@@ -158,39 +149,48 @@ class _Parser:
             case "$":  # before a last newline as well for `re`, but nobody means that
                 return Edge.END
             case "\\":
-                return self._escape(start)
+                self._place += 1
+                return _escaped(text[start + 1])
             case "{":
-                raise InvalidPattern("write '{' as '\\{' where it is text")
+                raise InvalidPattern("write '{' as '\\{' where it is text: counts are not read")
         return Literal(char)
 
-    def _escape(self, start: int) -> Node:
-        text = self._text
-        self._at += 1
-        char = text[start + 1]
-        if char in "wWdDsS":
-            return OneOf(f"[\\{char}]")
-        if char in "AZ":
-            return Edge.BEGIN if char == "A" else Edge.END
-        if found := _CODE.match(text, start):
-            self._at = found.end()
-            return Literal(chr(int(found[0][2:], 16)))
-        if char in _CONTROLS:
-            return Literal(_CONTROLS[char])
-        if char.isalnum():
-            raise InvalidPattern(f"'\\{char}' cannot be matched as text arrives")
-        return Literal(char)
+    def _group(self, start: int) -> Node:
+        opening = _GROUP.match(self._text, start)
+        if opening is None:
+            raise InvalidPattern(f"{self._text[start : start + 3]!r} cannot be matched as text arrives")
+        self._place = opening.end()
+        item = self.choice()
+        self._place += 1
+        return Group(opening[1], item) if opening[1] else item
+
+    def _class(self, start: int) -> Node:
+        whole = _CLASS.match(self._text, start)
+        if whole is None:
+            raise IndexError
+        if _SET_IN_SET.search(whole[0], 1):
+            raise InvalidPattern(f"{whole[0]!r} is a set in a set for some: write '\\[', '\\-', '\\&'")
+        self._place = whole.end()
+        return OneOf(whole[0])
+
+
+def _escaped(char: str) -> Node:
+    """What a backslash and `char` mean."""
+    if char in "wWdDsS":
+        return OneOf(f"[\\{char}]")
+    if char in _CONTROLS:
+        return Literal(_CONTROLS[char])
+    if char.isalnum():
+        raise InvalidPattern(f"'\\{char}' is not read: there are \\w \\d \\s \\W \\D \\S \\n \\t \\r")
+    return Literal(char)
 
 
 def _repeated(item: Node, quantifier: str, suffix: str) -> Node:
     if suffix == "+":
         raise InvalidPattern(f"'{quantifier}+' cannot be matched as text arrives")
-    least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(quantifier, (0, None))
-    if quantifier[0] == "{":
-        low, comma, high = quantifier[1:-1].partition(",")
-        least, most = int(low or 0), int(high) if high else None if comma else int(low)
-    if most is None and may_be_empty(item):
+    if quantifier != "?" and may_be_empty(item):
         raise InvalidPattern(f"{quantifier!r} repeats what may be empty")
-    return Repeat(item, least, most, suffix == "?")
+    return Repeat(item, optional=quantifier != "+", many=quantifier != "?", lazy=suffix == "?")
 
 
 def may_be_empty(node: Node) -> bool:
@@ -204,19 +204,8 @@ def may_be_empty(node: Node) -> bool:
             return all(map(may_be_empty, items))
         case Choice(items):
             return any(map(may_be_empty, items))
-        case Repeat(item, least):
-            return least == 0 or may_be_empty(item)
+        case Repeat(item, optional):
+            return optional or may_be_empty(item)
         case Group(_, item):
             return may_be_empty(item)
     return True
-
-
-def _joined(items: list[Node]) -> tuple[Node, ...]:
-    """The items, neighbouring literals made one."""
-    found: list[Node] = []
-    for item in items:
-        if isinstance(item, Literal) and found and isinstance(last := found[-1], Literal):
-            found[-1] = Literal(last.text + item.text)
-        else:
-            found.append(item)
-    return tuple(found)

@@ -13,7 +13,6 @@ from .expression import (
     Choice,
     Edge,
     Group,
-    InvalidPattern,
     Literal,
     Node,
     OneOf,
@@ -22,13 +21,8 @@ from .expression import (
     may_be_empty,
 )
 
-MAX_STEPS = 2_000
-"""The longest program: one character of the text costs at most so much work."""
-
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z_]+\]")
 """What in a literal text looks like a token of its own, such as `<tool_call>`."""
-
-_NEVER = re.compile("(?!)")
 
 
 class Op(Enum):
@@ -45,12 +39,12 @@ class Op(Enum):
 
 
 class Step(NamedTuple):
-    """One step, and the places in the program at which it goes on."""
+    """One step, and where the program goes on: so many steps from here, both ways of a FORK."""
 
     op: Op
     text: str = ""  # the class of ONE as `re` writes it, the token, or the group
     test: Callable[[str], object] = bool
-    next: int = 0
+    next: int = 1
     other: int = 0
 
 
@@ -80,19 +74,31 @@ class Pattern:
         """Whether it matches without any text, and not only where the output begins or ends."""
         return any(step.op is Op.MATCH for step in _reached(self.steps, edges=False))
 
+    @property
+    def is_one_token(self) -> bool:
+        """Whether it matches a single token, and nothing around it but white space."""
+        return len(self.tokens) == 1 and all(_is_space(step) for step in self.steps if step.op is Op.ONE)
+
     def written(self, groups: Mapping[str, str]) -> str | None:
         """The shortest text that it matches with these groups, None if no single text is."""
         return _written(self.node, groups)
 
 
 def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
-    """The program of what `parse` or `literals` has read. Raises InvalidPattern.
+    """The program of what `parse` or `literals` has read.
 
-    `tokens`: whether the tags in it are markers, of which the source says where they stand. If there are
-    none, the longest text in it is one.
+    `tokens`: whether the tags in it are markers, whose places the source knows. If there are none, the
+    longest text in it is one.
     """
-    writer = _Writer(node, tokens=tokens)
-    reached, beyond = (_reached(writer.steps, edges=True, spaces=spaces) for spaces in (False, True))
+    tags = TAG if tokens else re.compile("(?!)")
+    texts = [text.strip() for text in _literals(node)]
+    if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
+        tags = re.compile(re.escape(longest))
+    steps = [*_steps(node, tags), Step(Op.MATCH)]
+    steps = [
+        step._replace(next=place + step.next, other=place + step.other) for place, step in enumerate(steps)
+    ]
+    reached, beyond = (_reached(steps, edges=True, spaces=spaces) for spaces in (False, True))
     spaced = any(map(_is_space, reached)) and not any(step.op is Op.MATCH for step in beyond)
     if spaced:
         reached = [step for step in beyond if not _is_space(step)]
@@ -100,12 +106,54 @@ def compile_pattern(node: Node, *, tokens: bool = True) -> Pattern:
     first |= {re.escape(step.text[0]) for step in reached if step.op is Op.TOKEN}
     return Pattern(
         node,
-        tuple(writer.steps),
-        tuple(dict.fromkeys(writer.tokens)),
+        tuple(steps),
+        tuple(dict.fromkeys(step.text for step in steps if step.op is Op.TOKEN)),
         "|".join(sorted(first)) or "(?!)",
         spaced,
         not any(step.op is Op.ONE for step in reached),
     )
+
+
+def _steps(node: Node, tags: re.Pattern[str]) -> list[Step]:
+    """The program of `node`, from its first step to behind its last. What matches `tags` is a token."""
+    match node:
+        case Literal(text):
+            pieces = re.split(f"({tags.pattern})", text)
+            return [
+                step for number, piece in enumerate(pieces) for step in _text(piece, token=number % 2 == 1)
+            ]
+        case OneOf(expression):
+            return [Step(Op.ONE, expression, re.compile(expression).match)]
+        case Row(items):
+            return [step for item in items for step in _steps(item, tags)]
+        case Choice(items):
+            # `(?:^|<think>)` means that the marker may be missing, not that it may be text.
+            *others, steps = (_steps(item, tags) for item in sorted(items, key=may_be_empty))
+            for first in reversed(others):
+                behind = len(steps) + 1
+                steps = [_fork(1, len(first) + 2), *first, _fork(behind, behind), *steps]
+            return steps
+        case Repeat(item, optional, many, lazy):
+            body = _steps(item, tags)
+            size = len(body)
+            if not optional:
+                return [*body, _fork(-size, 1, lazy=lazy)]
+            if not many:
+                return [_fork(1, size + 1, lazy=lazy), *body]
+            return [_fork(1, size + 2, lazy=lazy), *body, _fork(-size - 1, -size - 1)]
+        case Group(name, item):
+            return [Step(Op.SAVE, name), *_steps(item, tags), Step(Op.SAVE, name)]
+    return [Step(Op.BEGIN if node is Edge.BEGIN else Op.END)]
+
+
+def _text(text: str, *, token: bool) -> list[Step]:
+    if token:
+        return [Step(Op.TOKEN, text), *(Step(Op.REST) for _ in text[1:])]
+    return [Step(Op.ONE, re.escape(char), char.__eq__) for char in text]
+
+
+def _fork(first: int, second: int, *, lazy: bool = False) -> Step:
+    return Step(Op.FORK, next=second if lazy else first, other=first if lazy else second)
 
 
 def _is_space(step: Step) -> bool:
@@ -133,87 +181,6 @@ def _reached(steps: Sequence[Step], *, edges: bool, spaces: bool = False) -> lis
     return [steps[place] for place in sorted(seen)]
 
 
-class _Writer:
-    """Writes the program of one expression."""
-
-    def __init__(self, node: Node, *, tokens: bool) -> None:
-        self.steps: list[Step] = []
-        self.tokens: list[str] = []
-        texts = [text.strip() for text in _literals(node)]
-        self._tokens = TAG if tokens else _NEVER
-        if tokens and not any(map(TAG.search, texts)) and (longest := max(texts, key=len, default="")):
-            self._tokens = re.compile(re.escape(longest))
-        self._write(node)
-        self._add(Op.MATCH)
-
-    def _write(self, node: Node) -> None:
-        match node:
-            case Literal(text):
-                self._text(text)
-            case OneOf(expression):
-                self._add(Op.ONE, expression, re.compile(expression).match)
-            case Row(items):
-                for item in items:
-                    self._write(item)
-            case Choice(items):
-                self._choice(items)
-            case Repeat(item, least, most, lazy):
-                for _ in range(least):
-                    self._write(item)
-                forks = []
-                for _ in range(1 if most is None else most - least):
-                    forks.append(self._add(Op.FORK))
-                    self._write(item)
-                    if most is None:
-                        self._fork(self._add(Op.FORK), forks[0], forks[0])
-                for fork in forks:
-                    ways = (fork + 1, len(self.steps))
-                    self._fork(fork, *(reversed(ways) if lazy else ways))
-            case Group(name, item):
-                self._add(Op.SAVE, name)
-                self._write(item)
-                self._add(Op.SAVE, name)
-            case Edge():
-                self._add(Op.BEGIN if node is Edge.BEGIN else Op.END)
-
-    def _choice(self, items: tuple[Node, ...]) -> None:
-        ends = []
-        # `(?:^|<think>)` means that the marker may be missing, not that it is text where it stands.
-        *ordered, last = sorted(items, key=may_be_empty)
-        for item in ordered:
-            fork = self._add(Op.FORK)
-            self._write(item)
-            ends.append(self._add(Op.FORK))
-            self._fork(fork, fork + 1, len(self.steps))
-        self._write(last)
-        for end in ends:
-            self._fork(end, len(self.steps), len(self.steps))
-
-    def _text(self, text: str) -> None:
-        at = 0
-        for found in self._tokens.finditer(text):
-            self._characters(text[at : found.start()])
-            self.tokens.append(found[0])
-            self._add(Op.TOKEN, found[0])
-            for _ in found[0][1:]:
-                self._add(Op.REST)
-            at = found.end()
-        self._characters(text[at:])
-
-    def _characters(self, text: str) -> None:
-        for char in text:
-            self._add(Op.ONE, re.escape(char), char.__eq__)
-
-    def _fork(self, place: int, first: int, second: int) -> None:
-        self.steps[place] = Step(Op.FORK, next=first, other=second)
-
-    def _add(self, op: Op, text: str = "", test: Callable[[str], object] = bool) -> int:
-        if len(self.steps) == MAX_STEPS:
-            raise InvalidPattern("too long")
-        self.steps.append(Step(op, text, test, len(self.steps) + 1))
-        return len(self.steps) - 1
-
-
 def _literals(node: Node) -> Iterator[str]:
     match node:
         case Literal(text):
@@ -234,9 +201,8 @@ def _written(node: Node, groups: Mapping[str, str]) -> str | None:
             return None if None in texts else "".join(filter(None, texts))
         case Choice(items):
             return _written(min(items, key=may_be_empty), groups)
-        case Repeat(item, least):
-            once = _written(item, groups) if least else ""
-            return None if once is None else once * least
+        case Repeat(item, optional):
+            return "" if optional else _written(item, groups)
         case Group(name, _):
             return groups.get(name)
         case Edge():

@@ -11,7 +11,7 @@ from ..engine.source import Reading, Source
 from .program import Op, Pattern
 
 
-class Found(NamedTuple):
+class Match(NamedTuple):
     """A match: which of the patterns, where in the output, and the text of its groups."""
 
     number: int
@@ -29,13 +29,10 @@ class Patterns:
         self._first = _any_of(tuple(pattern.first for pattern in patterns))
         self._spaced = any(pattern.spaced for pattern in patterns)
 
-    def here(self) -> Generator[None, None, Found | None]:
+    def here(self) -> Generator[None, None, Match | None]:
         """Read the match that begins at the current offset, if there is one. The caller retains the text."""
         start = self._source.offset
-        run = _Run(self._source, self._patterns)
-        run.enter()
-        while run.best() is None and run.held is not None:
-            yield from run.advance()
+        run = yield from self._from_here()
         if (best := run.best()) is not None:
             return run.take(best)
         self._source.rewind(start)
@@ -44,14 +41,19 @@ class Patterns:
     def cut_off(self) -> Generator[None, None, bool]:
         """Whether the output ends in the beginning of a match from here on. The caller retains the text."""
         start = self._source.offset
-        run = _Run(self._source, self._patterns)
-        run.enter()
-        while run.held is not None and run.best() is None:
-            yield from run.advance()
+        run = yield from self._from_here()
         self._source.rewind(start)
         return run.cut and run.best() is None
 
-    def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Found | None]:
+    def _from_here(self) -> Generator[None, None, _Run]:
+        """Read until it is decided what begins at the current offset."""
+        run = _Run(self._source, self._patterns)
+        run.enter()
+        while run.best() is None and run.held is not None:
+            yield from run.advance()
+        return run
+
+    def find(self, write: Callable[[str, int], None]) -> Generator[None, None, Match | None]:
         """Read up to behind the next match, from whose beginning on the text is kept; None if there is none.
 
         `write` gets the text before it, each piece with the offset at which it ends, as soon as no match can
@@ -123,9 +125,9 @@ class _Run:
         """Start, negative length and number of the match that nothing can outdo any more."""
         best = min(
             (
-                (found[0].start, found[0].start - found[1], number)
+                (match[0].start, match[0].start - match[1], number)
                 for number, search in enumerate(self._searches)
-                if (found := search.found) is not None and not search.threads
+                if (match := search.match) is not None and not search.threads
             ),
             default=None,
         )
@@ -146,18 +148,18 @@ class _Run:
             self.ended = True
             self.cut |= self.held is not None
             for search in self._searches:
-                search.finish(source.offset)
+                search.step("", (), source.offset)
             return
-        standing = set()
+        present = set()
         for token in {token for search in self._searches for token in search.tokens()}:
             while (marker := source.marker_at(source.pos, (token,))) is None:
                 yield from self.pause()
-            standing.add(marker)
+            present.add(marker)
             self.cut |= not marker and source.cut_marker(token)
         source.pos += 1
         for search in self._searches:
             if search.threads:
-                search.step(source.text[source.pos - 1], standing, source.offset)
+                search.step(source.text[source.pos - 1], present, source.offset)
 
     def pause(self) -> Reading:
         """Wait for more input, once everything is written that no match can begin in."""
@@ -174,13 +176,13 @@ class _Run:
             self._write(self._source.since(self._written)[: end - self._written], end)
             self._written = end
 
-    def take(self, best: tuple[int, int, int]) -> Found:
+    def take(self, best: tuple[int, int, int]) -> Match:
         """Write what comes before that match and read up to behind it."""
         source = self._source
         start, number = best[0], best[2]
-        found = self._searches[number].found
-        assert found is not None
-        thread, end = found
+        match = self._searches[number].match
+        assert match is not None
+        thread, end = match
         self.flush(start)
         text = source.since(start)
         opened: dict[str, int] = {}
@@ -194,7 +196,7 @@ class _Run:
             source.rewind(start)
             source.keep_from(start)
         source.rewind(end)
-        return Found(number, start, end, groups)
+        return Match(number, start, end, groups)
 
 
 class _Thread(NamedTuple):
@@ -211,42 +213,38 @@ class _Search:
     def __init__(self, pattern: Pattern) -> None:
         self._steps = pattern.steps
         self.threads: list[_Thread] = []
-        self.found: tuple[_Thread, int] | None = None  # the best match so far, and where it ends
+        self.match: tuple[_Thread, int] | None = None  # the best match so far, and where it ends
 
     def tokens(self) -> Iterator[str]:
-        """The tokens that count if they stand at the current offset."""
+        """The tokens that count if they begin at the current offset."""
         for thread in self.threads:
             if (step := self._steps[thread.place]).op is Op.TOKEN:
                 yield step.text
 
     def enter(self, offset: int) -> None:
         """A match may begin at `offset`; what began earlier is preferred."""
-        if self.found is None:
+        if self.match is None:
             seen = {thread.place for thread in self.threads}
             self._follow(self.threads, seen, _Thread(0, offset, ()), offset)
             self._settle(offset)
 
-    def step(self, char: str, standing: Collection[str], offset: int) -> None:
-        """Read `char`, up to `offset`. `standing`: the tokens that begin with it."""
+    def step(self, char: str, present: Collection[str], offset: int) -> None:
+        """Read `char`, "" where the output ends, up to `offset`. `present`: the tokens that begin here."""
         threads: list[_Thread] = []
         seen: set[int] = set()
         for thread in self.threads:
             op, text, test, following, _ = self._steps[thread.place]
-            if op is Op.REST or (op is Op.ONE and test(char)) or (op is Op.TOKEN and text in standing):
-                self._follow(threads, seen, thread._replace(place=following), offset)
+            if (
+                (op is Op.ONE and test(char))
+                or (op is Op.TOKEN and text in present)
+                or (op is Op.REST and char)
+                or (op is Op.END and not char)
+            ):
+                self._follow(threads, seen, thread._replace(place=following), offset, ended=not char)
         self.threads = threads
         self._settle(offset)
-
-    def finish(self, offset: int) -> None:
-        """The output ends at `offset`."""
-        threads: list[_Thread] = []
-        seen: set[int] = set()
-        for thread in self.threads:
-            if self._steps[thread.place].op is Op.END:
-                self._follow(threads, seen, thread, offset, ended=True)
-        self.threads = threads
-        self._settle(offset)
-        self.threads = []
+        if not char:
+            self.threads = []
 
     def _follow(
         self, threads: list[_Thread], seen: set[int], thread: _Thread, offset: int, *, ended: bool = False
@@ -272,6 +270,6 @@ class _Search:
         """A thread that has matched outdoes those after it."""
         for number, thread in enumerate(self.threads):
             if self._steps[thread.place].op is Op.MATCH:
-                self.found = (thread, offset)
+                self.match = (thread, offset)
                 del self.threads[number:]
                 return

@@ -198,7 +198,8 @@ DECLARED = {
         "tool_calls": {
             "open_pattern": "<run (?P<name>[a-z]+)>",
             "close": "</run>",
-            "content": "kv-lines",
+            "content": "xml-inline",
+            "content_args": {"tag_pattern": "<(?P<key>[a-z]+)>(?P<value>.*?)</arg>"},
             "transform": {"function": {"name": "{name}", "arguments": "{content}"}},
         },
     },
@@ -209,7 +210,7 @@ def test_a_dialect_that_a_model_declares(localagent, tmp_path):
     """By its file or its folder, for people and for programs."""
     file = tmp_path / "tokenizer_config.json"
     file.write_text(json.dumps({"response_template": DECLARED}))
-    raw = b"Look: <run ls>\npath: /tmp\n</run><|eot|>"
+    raw = b"Look: <run ls>\n<path>/tmp</arg>\n</run><|eot|>"
     for given in (file, tmp_path):
         done = localagent("parse", "--dialect-from", str(given), stdin=raw)
         lines = [line.rstrip() for line in done.stdout.decode().splitlines()]

@@ -1,4 +1,9 @@
-"""Output formats as models declare them, in the styles that are in use, each with outputs and their reading."""
+"""Output formats as models declare them, in the styles that are in use, each with outputs and their reading.
+
+Where each style is from: `objects` and `tags` from the templates that `transformers serve` has for Qwen 2 to 3.5,
+`typed tags` from TRL's for Qwen 3.5 and GLM 4.5, `bare keys` from Gemma 4's own; `list` (Cohere), `messages`
+(gpt-oss), `started` (ERNIE) and `blocks` (parts of the content, joined fields) from the tests of transformers.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +69,7 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
     "started": template(  # the prompt has opened the reasoning, or the model does
         thinking={"open_pattern": r"(?:^|<think>\s*)", "close": "</think>"},
         content={"open": "<response>\n", "close_pattern": r"\n?</response>"},
-        tool_calls={"open": "<call>", "close": "</call>", "repeats": True, "content": "json"},
+        tool_calls={"open": "<call>", "close": "</call>", "repeats": True, "content": "json", "transform": WHOLE},
     ),
     "tags": template(
         thinking=THINK,
@@ -93,41 +98,6 @@ DECLARATIONS: dict[str, dict[str, Any]] = {
             "content_args": {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']]},
         },
         content={"close": ["<turn|>", "<|tool_response>"]},
-    ),
-    "script": template(
-        tool_calls={
-            "open_pattern": r"<call (?P<name>[\w.-]+)>", "close": "</call>", "repeats": True, "content": "json",
-            "content_args": {"unquoted_keys": True}, "transform": NAMED,
-        },
-        content={},
-    ),
-    "lines": template(
-        tool_calls={
-            "open_pattern": r"<tool_call>(?P<name>\w+)\n", "close": "</tool_call>", "repeats": True,
-            "content": "kv-lines", "transform": NAMED,
-        },
-        content={},
-    ),
-    "code": template(
-        tool_calls={
-            "open": "<|python|>", "close": ["<|eom|>", "<|eot|>"], "content": "text",
-            "transform": called("python", {"code": "{content}", "language": "python", "limits": [1, {"s": 2.5}]}),
-        },
-        content={"close": "<|end|>"},
-    ),
-    "nested": template(
-        tool_calls={
-            "open": "<actions>", "close": "</actions>", "content": "json", "transform_each": True,
-            "transform": called("{run.name}", "{run.with}"),
-        },
-        content={},
-    ),
-    "argument": template(
-        tool_calls={
-            "open_pattern": r"<do=(?P<name>\w+)>", "close": ["</do>", "<|eot|>"], "repeats": True,
-            "content": "json", "transform": called("{name}", "{content.input}"),
-        },
-        content={},
     ),
 }  # fmt: skip
 """One declaration for each way to say where a call is."""
@@ -173,11 +143,6 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
     ("blocks", "<|text|> a <|over|>", {"content": " a "}),
     ("started", "hm</think>\n<response>\nHi\n</response>\n", {"reasoning": "hm", "content": "Hi"}),
     ("started", "<think>\nhm</think>", {"reasoning": "hm"}),
-    (
-        "started",
-        '</think><call>{"type": "function", "function": {"name": "f", "arguments": {"a": [1]}}}</call>',
-        {"calls": [["f", {"a": [1]}]]},
-    ),
     ("started", '</think><call>{"name": "f", "arguments": {}}</call>', {"calls": [["f", {}]]}),
     (
         "tags",
@@ -213,6 +178,7 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
         {"malformed": ["unclosed_string"]},
     ),
     ("tags", "<tool_call><function=f><parameter=a>1</parameter>", {"malformed": ["truncated"]}),
+    ("tags", "<tool_call><function=f><parameter=a>1", {"malformed": ["truncated"]}),
     ("tags", "<tool_call>so</tool_call>", {"content": "so", "malformed": ["not_a_call", "stray_end"]}),
     (
         "typed tags",
@@ -227,40 +193,13 @@ OUTCOMES: list[tuple[str, str, dict[str, Any]]] = [
         "<tool_call|><|tool_response>",
         {"reasoning": "hm", "calls": [["f", {"a": True, "l": ["x"], "o": {"k": '"'}, "n": None}]]},
     ),
-    ("script", '<call f.g>{city: "Rome",n:[1, 2]}</call>!', {"content": "!", "calls": [["f.g", {"city": "Rome", "n": [1, 2]}]]}),
-    ("script", '<call f>{city: "Rome"', {"malformed": ["truncated"]}),
-    ("script", "<call f>Rome</call>!", {"content": "!", "malformed": ["not_a_call"]}),
-    ("lines", "<tool_call>f\n\na: 7\n b :x: y \n</tool_call>", {"calls": [["f", {"a": "7", "b": "x: y"}]]}),
-    ("lines", "<tool_call>f\na 7\n</tool_call>", {"malformed": ["syntax"]}),
-    ("lines", "<tool_call>f\n: 7\n</tool_call>", {"malformed": ["positional_argument"]}),
-    ("lines", "<tool_call>f\na: 7", {"malformed": ["truncated"]}),
-    (
-        "code",
-        "Let me. <|python|>\nprint('<|end|>')\n<|eot|>",
-        {
-            "content": "Let me.",
-            "calls": [["python", {"code": "print('<|end|>')", "language": "python", "limits": [1, {"s": 2.5}]}]],
-        },
-    ),
-    (
-        "nested",
-        '<actions>[{"run": {"with": {"x": 1}, "name": "f"}}, {"id": 1, "run": {"name": "g", "with": {}}}]</actions>',
-        {"calls": [["f", {"x": 1}], ["g", {}]]},
-    ),
-    ("nested", '<actions>[{"name": "f", "with": {}}]</actions>', {"malformed": ["not_a_call"]}),
-    ("argument", '<do=f>{"input": {"a": 1}, "id": 3}</do> a', {"content": "a", "calls": [["f", {"a": 1}]]}),
-    ("argument", '<do=f>{"inputs": {"a": 1}}</do>', {"malformed": ["not_a_call"]}),
     ("objects", '<tool_call>{"name": "f", "options": {"a": 1}}</tool_call>', {"malformed": ["not_a_call"]}),
-    ("argument", '<do=f>{"input": {"a": 1}}<|eot|>', {"calls": [["f", {"a": 1}]]}),
-    ("argument", '<do=f>{"input": {}}\n<|eot|>', {"calls": [["f", {}]]}),
-    ("argument", '<do=f>{"input": {}}<|eo', {"calls": [["f", {}]]}),
-    ("argument", '<do=f>{"input": {}}<|eox', {"calls": [["f", {}]], "content": "<|eox", "malformed": ["missing_end"]}),
     ("bare keys", "<|tool_call>call:f{a:1}<tool_c", {"calls": [["f", {"a": 1}]]}),
     ("bare keys", "<|tool_call>call:f{a:1} x", {"calls": [["f", {"a": 1}]], "content": "x", "malformed": ["missing_end"]}),
     ("bare keys", "<|tool_call>call:", {"malformed": ["truncated"]}),
+    ("bare keys", "<|tool_call>call:f{a:1", {"malformed": ["truncated"]}),
     ("bare keys", "<|tool_call>call:f", {"malformed": ["truncated"]}),
     ("bare keys", "<|tool_call>cal x", {"content": "cal x", "malformed": ["not_a_call"]}),
-    ("script", "<call f>{}\n</call>x", {"calls": [["f", {}]], "content": "x"}),
     ("messages", '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|cal', {"calls": [["f", {"a": 1}]]}),
     (
         "messages",

@@ -10,7 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from parsers.engine.source import Source
-from parsers.patterns import Found, InvalidPattern, Patterns, compile_pattern, literals, parse
+from parsers.patterns.expression import InvalidPattern, literals, parse
+from parsers.patterns.program import compile_pattern
+from parsers.patterns.search import Match, Patterns
 from tests.parsers.reading import split
 
 ATOMS = (
@@ -27,8 +29,6 @@ ATOMS = (
     " ",
     r"[^<\n]",
     r"\.",
-    r"\x61",
-    r"\u0062",
 )
 TEXTS = st.lists(st.sampled_from(["a", "b", "<t>", "<", "t", ">", " ", "\n", "."]), max_size=12).map("".join)
 CUTS = st.lists(st.integers(0, 30), max_size=5)
@@ -36,7 +36,7 @@ CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 def quantified(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     several = st.lists(inner, min_size=1, max_size=3)
-    counts = st.sampled_from(["*", "+", "?", "*?", "+?", "??", "{0,2}", "{2}", "{1,}", "{,1}"])
+    counts = st.sampled_from(["*", "+", "?", "*?", "+?", "??"])
     return st.one_of(
         several.map("".join),
         several.map(lambda items: f"(?:{'|'.join(items)})"),
@@ -47,7 +47,7 @@ def quantified(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), quantified, max_leaves=6)
 
 
-def find(patterns: list[str], text: str, cuts: list[int] = ()) -> tuple[Found | None, str]:  # type: ignore[assignment]
+def find(patterns: list[str], text: str, cuts: list[int] = ()) -> tuple[Match | None, str]:  # type: ignore[assignment]
     """The first match, and the text before it."""
     compiled = tuple(compile_pattern(parse(each)) for each in patterns)
     source = Source(tuple(token for pattern in compiled for token in pattern.tokens), None)
@@ -97,11 +97,12 @@ def test_text_waits_only_while_a_match_may_begin_in_it(expression, text, cuts):
         (["abc", "ab"], "xabd", 1, "ab"),
         (["b", "abcd"], "abce", 0, "b"),
         (["b.*?d", "c"], "abce", 1, "c"),
-        ([r"x\Z", "b"], "abx", 1, "b"),
+        (["x$", "b"], "abx", 1, "b"),
         ([r"x$"], "axbx", 0, "x"),
         (["(?:^|<t>)"], "ab", 0, ""),
         (["(?:^|<t>)"], "<t>ab", 0, "<t>"),
-        ([r"\Aa"], "aba", 0, "a"),
+        (["^a"], "aba", 0, "a"),
+        (["(?:(?P<n>a)|b)"], "xb", 0, "b"),
     ],
 )
 def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, number, matched):
@@ -116,8 +117,11 @@ def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, num
     [
         ("(", "no regular expression"),
         ("(?=a)", "cannot be matched as text arrives"),
-        (r"(a)\1", "cannot be matched as text arrives"),
-        (r"\bx", "cannot be matched as text arrives"),
+        (r"(a)\1", r"'\1' is not read: there are \w"),
+        (r"\bx", r"'\b' is not read: there are \w"),
+        (r"x\Z", r"'\Z' is not read: there are \w"),
+        (r"\x61", r"'\x' is not read: there are \w"),
+        ("a{2}", "write '{' as"),
         ("a*+", "cannot be matched as text arrives"),
         ("(?i)a", "cannot be matched as text arrives"),
         ("a{e}", "write '{' as"),
@@ -127,8 +131,8 @@ def test_of_several_the_earliest_counts_and_then_the_longest(patterns, text, num
         ("[a", "no regular expression"),
         ("a)", "no regular expression"),
         ("(?:a?)*", "repeats what may be empty"),
-        ("a{2000}", "too long"),
-        ("(?:" * 2000 + ")" * 2000, "nested too deep"),
+        ("a" * 2001, "too long"),
+        ("(?:" * 490 + ")" * 490, "nested too deep"),
     ],
 )
 def test_what_needs_more_than_the_text_so_far_is_refused(expression, says):
@@ -151,7 +155,7 @@ def test_a_token_stands_only_where_the_source_has_it():
     assert (stop.value.value.start, before) == (5, ["a<t>b"])
 
 
-@pytest.mark.parametrize("expression", ["(?:a|a)*b", r"\s*x", "(?:.*?a){5}b", "[^<]*<t>"])
+@pytest.mark.parametrize("expression", ["(?:a|a)*b", r"\s*x", "(?:.*?a)+b", "[^<]*<t>"])
 def test_no_expression_takes_more_time_than_the_text_is_long(expression):
     """`re` takes exponential or quadratic time for some of these."""
     times = []
@@ -171,10 +175,10 @@ def test_no_expression_takes_more_time_than_the_text_is_long(expression):
         (r"\s*<t>\s+(?P<n>\w+)x?", {"n": "f"}, None),
         (r"\s*<t>(?P<n>\w+)x?", {"n": "f"}, "<t>f"),
         ("(?:^|<t>)", {}, "<t>"),
-        ("(?:a|b){2}.*?c", {}, "aac"),
+        ("(?:a|b)+.*?c", {}, "ac"),
         (r"\w+", {}, None),
         ("(?P<n>a)", {}, None),
-        (r"a\Z", {}, "a"),
+        ("a$", {}, "a"),
     ],
 )
 def test_what_a_pattern_matches_can_be_written(expression, groups, text):
