@@ -54,6 +54,10 @@ class Reason(StrEnum):
     """A call behind a fault or with one, whose arguments or name contradict the declared tools."""
 
 
+MAX_DEPTH = 128
+"""Open brackets in an argument. JSON readers stop at about 200, and messages wrap values once more."""
+
+
 class MisfitKind(StrEnum):
     """In what way a call contradicts the declared tools. The set is closed."""
 

@@ -40,7 +40,7 @@ from localagent.turn import Done, render_turn
 from localagent.wire import chat_template
 from localagent.wire.chat_template import to_wire
 from parsers import DIALECTS, CallEnd, Text, collect
-from parsers.literals.values import MAX_DEPTH
+from parsers.events import MAX_DEPTH
 from tests.hosts.speaking import Speaking, speaking_host
 
 LFM2 = DIALECTS["lfm2"]

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, JsonValue, ValidationError
 from pydantic_core import PydanticCustomError, PydanticSerializationError
 
 from localagent.errors import InvalidMessage
-from localagent.parsers.literals.values import MAX_DEPTH
+from localagent.parsers.events import MAX_DEPTH
 from localagent.wording import one_line, quoted
 
 MAX_REQUEST_DEPTH = 200

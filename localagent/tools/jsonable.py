@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from localagent.messages.values import check_json
-from localagent.parsers.literals.values import MAX_DEPTH
+from localagent.parsers.events import MAX_DEPTH
 from localagent.wording import quoted
 
 MAX_VALUES = 1_000_000

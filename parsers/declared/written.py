@@ -7,8 +7,8 @@ from typing import Any
 
 from ..dialect import Calls, Render
 from ..engine.spans import Span
+from ..events import MAX_DEPTH
 from ..formats.gemma import GemmaWriter
-from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, RawWriter, Writer
 from .shapes import ObjectArguments, ObjectCalls, TagArguments
 from .tags import OPENED_TAG

@@ -19,9 +19,9 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.words import CONSTANTS, literal
 from ..engine.writer import NAME, CallWriter
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from ..literals.skipping import QUOTES
-from ..literals.values import IDENTIFIER, MAX_DEPTH, STRING_STARTS, Follows, Frame, JsonReader
+from ..literals.values import IDENTIFIER, STRING_STARTS, Follows, Frame, JsonReader
 from ..literals.verbatim import FIRST, Unclosed, Verbatim
 from ..literals.writer import JSON, Writer, verbatim
 from .lists.code import fences

@@ -15,9 +15,8 @@ from ..dialect import Calls, Context, Dialect
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.writer import NAME
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from ..literals.object_call import ARGUMENTS, LooseJsonCall
-from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
 from .objects.block import JsonBlock
 

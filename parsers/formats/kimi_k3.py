@@ -23,7 +23,7 @@ from ..engine.spans import Span
 from ..engine.tools import kind_of
 from ..engine.turn import MarkedTurn, Stops
 from ..engine.writer import NAME, json_text
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from ..literals.raw import RawCall
 from ..literals.strings import whole_characters
 from ..literals.typed_text import (
@@ -35,7 +35,6 @@ from ..literals.typed_text import (
     holds_no_tags,
     typed_text,
 )
-from ..literals.values import MAX_DEPTH
 from ..literals.verbatim import Verbatim
 from ..literals.writer import JSON, Writer, verbatim
 

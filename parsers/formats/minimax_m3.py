@@ -27,10 +27,9 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.tools import kinds_of_schema
 from ..engine.writer import NAME, json_text
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from ..literals.raw import Ends, RawCall
 from ..literals.typed_text import STRING, Kinds, replace_lone, typed_text, untyped
-from ..literals.values import MAX_DEPTH
 from ..literals.writer import RawWriter
 
 TOKEN = "]<]minimax[>["

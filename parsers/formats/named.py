@@ -16,11 +16,10 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import NOWHERE, THINK, Span
 from ..engine.writer import NAME
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from ..literals.block import LiteralBlock
 from ..literals.object_call import LooseJsonCall
 from ..literals.skipping import QUOTES
-from ..literals.values import MAX_DEPTH
 from ..literals.writer import JSON, Writer
 from .objects.block import JsonBlock
 

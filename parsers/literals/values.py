@@ -20,14 +20,11 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.words import CONSTANTS, literal
 from ..engine.writer import CallWriter, json_text
-from ..events import Reason
+from ..events import MAX_DEPTH, Reason
 from .plain import LEAST, MOST_DEPTH, plain_items, plain_members
 from .skipping import QUOTES, Passed, opening_quote, pass_literal
 from .strings import PREFIXES, String
 from .torn import is_torn
-
-MAX_DEPTH = 128
-"""Open brackets in one value. JSON readers stop at about 200, and messages wrap values once more."""
 
 WORD = re.compile(r"[^\s,()\[\]{}:'\"=<*`]*")
 IDENTIFIER = re.compile(r"[^\W\d]\w*")

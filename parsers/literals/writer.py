@@ -13,7 +13,8 @@ from json.encoder import encode_basestring as quote_json
 from typing import Any
 
 from ..engine.writer import NAME
-from .values import MAX_DEPTH, PARAMETER
+from ..events import MAX_DEPTH
+from .values import PARAMETER
 
 PYTHON = {None: "None", True: "True", False: "False"}
 JSON = {None: "null", True: "true", False: "false"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parsers import DIALECTS, ArgumentsDelta, CallEnd, Malformed, StreamParser
 from parsers.engine.tools import MAX_BARE_NAME
-from parsers.literals.values import MAX_DEPTH
+from parsers.events import MAX_DEPTH
 from tests.parsers.growing import costs_grow_linearly, families, families_of_calls, pumped_calls
 from tests.parsers.outputs import CALLING, END, LONG, START, TOOLS, declaring, samples, thoughts
 from tests.parsers.reading import characters, check_run, outcome, read, whole

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parsers import DIALECTS, CallPart, collect
-from parsers.literals.values import MAX_DEPTH
+from parsers.events import MAX_DEPTH
 from tests.parsers.outputs import CALLING, declaring
 from tests.parsers.reading import calls_of, canonical, read, whole
 

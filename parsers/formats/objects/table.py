@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ...dialect import Calls, Context, Dialect, Grammar, Render
 from ...engine.spans import QWEN_THINK, THINK, Span
-from ...literals.values import MAX_DEPTH
+from ...events import MAX_DEPTH
 from ...literals.writer import JSON, Writer
 from ..lists.code import CodeOpening
 from ..pairs import PairsOnlyBlock

@@ -44,7 +44,7 @@ from localagent.server.wires.messages import COUNT_TOKENS_WIRE, MESSAGES_WIRE, O
 from localagent.tools.bounds import ToolBounds
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS, CallStart, Reasoning, Text
-from parsers.literals.values import MAX_DEPTH
+from parsers.events import MAX_DEPTH
 from tests.agent.replaying import block
 from tests.messages.strategies import json_values
 from tests.server.wires.telling import ANSWER, Told, models, tell
