@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..collect import CallPart, collect
 from ..dialect import Dialect, InvalidDialect
 from ..engine.spans import NOWHERE, Span
-from ..engine.stream import StreamParser
-from ..engine.tools import kind_of
 from .template import Field, Template, read_template
 from .turn import DeclaredTurn, plan_of
 from .written import can_be_written, renderer
@@ -71,7 +67,7 @@ def _dialect(template: Template, special: frozenset[str] | None, end: str) -> Di
     )
     if calls is None or not can_be_written(calls):
         return made
-    return replace(made, renderers={NAME: renderer(calls, partial(_reads, made))})
+    return replace(made, renderers={NAME: renderer(calls, made)})
 
 
 def _span(field: Field) -> Span:
@@ -83,25 +79,6 @@ def _span(field: Field) -> Span:
         whole = written if field.kind == "reasoning" else None
         texts.append(whole or (tokens[place] if tokens else NOWHERE.close))
     return Span(texts[0], texts[1])
-
-
-def _reads(dialect: Dialect, text: str, calls: list[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Whether `text` is read as these calls, in the types that their values have, and as nothing else."""
-    tools = [
-        {
-            "function": {
-                "name": name,
-                "parameters": {
-                    "properties": {key: {"type": kind_of(value)} for key, value in arguments.items()}
-                },
-            }
-        }
-        for name, arguments in calls
-    ]
-    parser = StreamParser(dialect, tools)
-    parts = collect([*parser.feed(text), *parser.close()])
-    read = [(part.name, part.arguments) for part in parts if isinstance(part, CallPart) and not part.repaired]
-    return len(read) == len(parts) and json.dumps(read) == json.dumps(calls)
 
 
 def _special_tokens(config: Mapping[str, Any]) -> frozenset[str] | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..dialect import Calls, Render
+from ..collect import CallPart, collect
+from ..dialect import Calls, Dialect, Render
 from ..engine.spans import Span
+from ..engine.stream import StreamParser
+from ..engine.tools import kind_of
 from ..events import MAX_DEPTH
 from ..formats.gemma import GemmaWriter
 from ..literals.writer import JSON, RawWriter, Writer
@@ -14,22 +18,38 @@ from .shapes import ObjectArguments, ObjectCalls, TagArguments
 from .tags import OPENED_TAG
 from .template import Field
 
-Reads = Callable[[str, list[tuple[str, Mapping[str, Any]]]], bool]
-"""Whether a text is read as these calls and nothing else."""
 
-
-def renderer(field: Field, reads: Reads) -> Render:
-    """Writes calls into `field`. What does not read back as it was is no call in this format: ValueError."""
+def renderer(field: Field, dialect: Dialect) -> Render:
+    """Writes calls into `field`. What `dialect` does not read back as it was is no call in it: ValueError."""
 
     def render(span: Span, markers: Iterable[str], calls: Calls) -> str:
         calls = list(calls)
         written = _write(field, tuple(markers), calls)
-        if not reads(written, calls):
+        if not _reads(dialect, written, calls):
             names = ", ".join(name for name, _ in calls)
             raise ValueError(f"the format that the model declares cannot express these calls: {names}")
         return written
 
     return render
+
+
+def _reads(dialect: Dialect, text: str, calls: list[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Whether `text` is read as these calls, in the types that their values have, and as nothing else."""
+    tools = [
+        {
+            "function": {
+                "name": name,
+                "parameters": {
+                    "properties": {key: {"type": kind_of(value)} for key, value in arguments.items()}
+                },
+            }
+        }
+        for name, arguments in calls
+    ]
+    parser = StreamParser(dialect, tools)
+    parts = collect([*parser.feed(text), *parser.close()])
+    read = [(part.name, part.arguments) for part in parts if isinstance(part, CallPart) and not part.repaired]
+    return len(read) == len(parts) and json.dumps(read) == json.dumps(calls)
 
 
 def can_be_written(field: Field) -> bool:

@@ -121,18 +121,15 @@ class _Run:
         """The offset from which on a match may have begun that is not decided yet."""
         return min((search.threads[0].start for search in self._searches if search.threads), default=None)
 
-    def best(self) -> tuple[int, int, int] | None:
-        """Start, negative length and number of the match that nothing can outdo any more."""
-        best = min(
-            (
-                (match[0].start, match[0].start - match[1], number)
-                for number, search in enumerate(self._searches)
-                if (match := search.match) is not None and not search.threads
-            ),
-            default=None,
+    def best(self) -> int | None:
+        """The number of the pattern whose match nothing can outdo: the earliest, then the longest."""
+        decided = (
+            (match[0].start, -match[1], number)
+            for number, search in enumerate(self._searches)
+            if (match := search.match) is not None and not search.threads
         )
-        held = self.held
-        return best if best is not None and (held is None or best[0] < held) else None
+        best, held = min(decided, default=None), self.held
+        return best[2] if best is not None and (held is None or best[0] < held) else None
 
     def enter(self) -> None:
         """A match may begin at the current offset."""
@@ -176,13 +173,12 @@ class _Run:
             self._write(self._source.since(self._written)[: end - self._written], end)
             self._written = end
 
-    def take(self, best: tuple[int, int, int]) -> Match:
-        """Write what comes before that match and read up to behind it."""
-        source = self._source
-        start, number = best[0], best[2]
-        match = self._searches[number].match
+    def take(self, number: int) -> Match:
+        """Write what comes before the match of that pattern, and read up to behind it."""
+        source, match = self._source, self._searches[number].match
         assert match is not None
         thread, end = match
+        start = thread.start
         self.flush(start)
         text = source.since(start)
         opened: dict[str, int] = {}
