@@ -46,12 +46,11 @@ class Bench(TyperGroup):
         from localagent.errors import LocalAgentError
 
         try:
-            entry = entry_points(group="localagent.commands")["bench"]
-        except KeyError as error:
-            raise LocalAgentError(f"localagent-bench is not installed: {bench_install_command()}") from error
-        try:
-            return get_group(entry.load())
-        except ImportError as error:
-            raise LocalAgentError(
-                f"localagent-bench cannot be loaded ({error}): {bench_install_command()}"
-            ) from error
+            return get_group(entry_points(group="localagent.commands")["bench"].load())
+        except (KeyError, ImportError) as error:
+            missing = isinstance(error, KeyError) or error.name in (
+                "localagent_bench",
+                "localagent_bench.cli",
+            )
+            problem = "is not installed" if missing else f"cannot be loaded ({error})"
+            raise LocalAgentError(f"localagent-bench {problem}: {bench_install_command()}") from error

@@ -29,7 +29,8 @@ def preferred_backends() -> tuple[str, ...]:
 
     One that is made for this kind of machine comes first, unless only others are installed.
     """
-    installed = {name for name, row in BACKENDS.items() if all(map(find_spec, row.packages))}
+    # The last of its packages needs the others.
+    installed = {name for name, row in BACKENDS.items() if all(map(find_spec, row.packages[-1:]))}
     first = [
         name for name, row in BACKENDS.items() if row.preferred() and (name in installed or not installed)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import Cancelled
+from localagent.hosts.engine import CancelCheck
 from localagent.hosts.host import EngineHost, Identity, Reuse
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.sampling import Sampling
@@ -69,12 +69,12 @@ class SpeakingLane(Chain):
         self.said = 0
         self._engine = engine
 
-    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def evaluate(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         self._engine.log.append(("read", (self.number,)))
         self._engine.latest = (self,)
         return self.append(ids, cancelled)
 
-    def append(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def append(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         self._engine.works("evaluate", self)
         assert len(ids) <= self._engine.batch
         return super().evaluate(ids, cancelled)
@@ -195,7 +195,7 @@ class Speaking:
         self.closed = self.rests = 0
 
     def evaluate(
-        self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: Cancelled
+        self, lanes: Sequence[SpeakingLane], chunks: Sequence[Sequence[int]], cancelled: CancelCheck
     ) -> bool:
         self.log.append(("read", tuple(lane.number for lane in lanes)))
         assert len({len(chunk) for chunk in chunks}) == 1

@@ -162,13 +162,13 @@ def test_every_file_of_a_folder_that_matters_counts(tmp_path: Path) -> None:
     seen.add(fingerprint(same))
     (same / "tokenizer.json").unlink()
     seen.add(fingerprint(same))
-    (one / "model.safetensors").rename(one / "renamed.safetensors")
+    (one / "model.safetensors").rename(one / "model-renamed.safetensors")
     seen.add(fingerprint(one))
-    (one / "renamed.safetensors").write_bytes(
-        (one / "renamed.safetensors").read_bytes().replace(b"F16", b"BF16")
+    (one / "model-renamed.safetensors").write_bytes(
+        (one / "model-renamed.safetensors").read_bytes().replace(b"F16", b"BF16")
     )
     with pytest.raises(InvalidWeights):
-        read_tensors(one / "renamed.safetensors")
+        read_tensors(one / "model-renamed.safetensors")
     assert len(seen) == 6
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from localagent.errors import EngineFailed
-from localagent.hosts.engine import NOTHING, Cancelled, Packed, State
+from localagent.hosts.engine import NOTHING, CancelCheck, Packed, State
 from localagent.hosts.sampling import Sampling
 
 _PRIME = (1 << 61) - 1
@@ -63,7 +63,7 @@ class Chain:
         self._pool = pool or Pool()
         self._pool.lanes.append(self)
 
-    def evaluate(self, ids: Sequence[int], cancelled: Cancelled) -> bool:
+    def evaluate(self, ids: Sequence[int], cancelled: CancelCheck) -> bool:
         if not self._pool.fits(self, len(self.ids) + len(ids)):
             raise EngineFailed("there is no room in the pool")
         self.value = folded(ids, self.value)

@@ -121,7 +121,7 @@ def test_files_of_a_larger_vocabulary_are_refused():
         (LISTING, "/other", UnknownModel, "has no model other: there are LiquidAI/nano"),
         ({"data": [{"id": "m"}]}, "", UsageError, "does not say where its model comes from: give tokenizer="),
         ({"data": [{"id": "m", "root": "/no/such"}]}, "", UsageError, "no tokenizer at"),
-        (None, "", ServerRefused, "has no /v1/models"),
+        (None, "", ServerRefused, "refuses /v1/models (404): not here"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_opened(listing, model, error, says):
