@@ -106,7 +106,7 @@ class Server:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
 
-        transport = Transport(look, proxy=proxy_for(self.url))
+        transport = Transport(look, proxy=proxy_for(self.url), secure=self.url.startswith("https:"))
         waits = httpx2.Timeout(self.silence, connect=_CONNECT)
         headers = _HEADERS | self.headers(data is not None)
         with (

@@ -111,7 +111,9 @@ def _get(target: Target, limits: Limits, clock: Clock) -> Fetched | str:
     from localagent.transport import Transport
 
     endpoints = resolve(target, min(clock.left(), limits.connect_seconds), limits.allow_private)
-    transport = Transport(clock.left, lambda *_: _connected(endpoints, limits, clock))
+    transport = Transport(
+        clock.left, lambda *_: _connected(endpoints, limits, clock), secure=target.scheme == "https"
+    )
     url = f"{target.scheme}://{target.netloc}{target.path}"
     extensions = {"sni_hostname": target.host.rstrip(".")}
     waits = httpx2.Timeout(limits.idle_seconds, connect=limits.connect_seconds)

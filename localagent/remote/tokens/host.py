@@ -106,7 +106,7 @@ class TokenHost(NoEngine):
         limit: float | None = None,
         **variables: Any,
     ) -> Prompt:
-        """As `EngineHost.render`. Raises TemplateFailed, ContextOverflow."""
+        """A conversation as a prompt, which is made here. Raises TemplateFailed, ContextOverflow."""
         return self._prompting.render(messages, tools, limit, variables)
 
     def write(

@@ -66,7 +66,7 @@ class Found:
     """Of the vocabulary."""
     lanes: int = 1
     takes: Callable[[Sequence[int]], Collection[Form]] = lambda ids: ()
-    """As `TokenHost` takes it."""
+    """The forms in which the server can be given a constraint, found out with a prompt."""
 
 
 def open_host(
