@@ -49,6 +49,10 @@ class Window(Protocol):
     def lanes(self) -> int:
         """How many turns run at once; the others wait."""
 
+    @property
+    def threads(self) -> int | None:
+        """CPU threads that computed last; None where that is not known."""
+
 
 class ChatModel(ABC):
     """A model to be asked. Close it, or use it as a context manager, to free what it holds."""

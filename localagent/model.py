@@ -148,7 +148,8 @@ def load(
     called meanwhile. `backend`: by default MLX on Apple silicon and llama.cpp elsewhere, if the model has
     weights for it. `dialect`: a name, or a TOML file that describes one; by default the catalogue's. With
     "auto", or without an entry in the catalogue, the weights decide (`detection.detect_dialect`).
-    `context`: tokens. `threads`: CPU threads, for llama.cpp only.
+    `context`: tokens. `threads`: CPU threads of llama.cpp, by default one per core, and fewer beside busy
+    programs.
 
     A model on a server is named by its address: `vllm://host:8000/model`, `sglang://`, `llama-server://`,
     with `+https` where the connection is to be secured otherwise than usual. Tokens are drawn there, and all

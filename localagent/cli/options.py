@@ -44,7 +44,7 @@ Context = Annotated[
     int | None, typer.Option(min=1, help="Context window in tokens. Default: the model's, up to 32,768.")
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="CPU threads. Default: one per core, and 1 for very small models.")
+    int | None, typer.Option(min=1, help="CPU threads. Default: one per core, fewer beside busy programs.")
 ]
 
 

@@ -216,6 +216,10 @@ class Engine(Protocol):
         the logits would not be those of a prompt that is read from its beginning.
         """
 
+    @property
+    def threads(self) -> int | None:
+        """CPU threads that computed last; None where the engine does not tell. Any thread may ask."""
+
     def evaluate(
         self, lanes: Sequence[Lane], chunks: Sequence[Sequence[int]], cancelled: CancelCheck
     ) -> bool:

@@ -152,6 +152,11 @@ class EngineHost:
         return self._owner.busy_seconds
 
     @property
+    def threads(self) -> int | None:
+        """CPU threads that computed last; None where the engine does not tell."""
+        return self._engine.threads
+
+    @property
     def cache_bytes(self) -> int:
         """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
         return self._prefix.nbytes

@@ -227,6 +227,10 @@ class Watched(Protocol):
         """How long the engine has been computing one step: much more than seconds, and it hangs."""
 
     @property
+    def threads(self) -> int | None:
+        """CPU threads that computed last; None where the engine does not tell."""
+
+    @property
     def cache_bytes(self) -> int:
         """Memory that evaluated prompts take beside what is in the lanes. About: they change meanwhile."""
 
@@ -246,6 +250,7 @@ class NoEngine:
     takes_text = True
     alive = True
     busy_seconds = 0.0
+    threads = None
     cache_bytes = 0
 
     def scoped(self, scope: str) -> Self:

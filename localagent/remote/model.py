@@ -56,6 +56,7 @@ class RemoteHost:
     name: str
     context: int = UNKNOWN_CONTEXT
     lanes: int = 1
+    threads: None = None
 
 
 class RemoteModel(ChatModel):

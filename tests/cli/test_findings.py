@@ -250,13 +250,13 @@ def test_the_program_is_told(monkeypatch):
             4,
             8,
             3,
-            "4 cores, 8 threads; models run on 3, very small ones on 1, unless --threads says otherwise",
+            "4 cores, 8 threads; models run on 3, on fewer beside busy programs and on 1 if very small, unless --threads says otherwise",
         ),
         (
             None,
             None,
             9,
-            "unknown cores, 1 threads; models run on 4, very small ones on 1, unless --threads says otherwise",
+            "unknown cores, 1 threads; models run on 4, on fewer beside busy programs and on 1 if very small, unless --threads says otherwise",
         ),
     ],
 )

@@ -59,7 +59,8 @@ def _processors() -> Finding:
     default = min(physical_cores(), most_threads())
     text = (
         f"{cores or 'unknown'} cores, {threads} threads; "
-        f"models run on {default}, very small ones on 1, unless --threads says otherwise"
+        f"models run on {default}, on fewer beside busy programs and on 1 if very small, unless --threads "
+        "says otherwise"
     )
     return Finding(
         "machine", "CPU", "ok", text, data={"cores": cores, "threads": threads, "default_threads": default}

@@ -232,10 +232,13 @@ class Commands:
             say("(nothing was answered yet)")
             return
         print_stats(last)
+        host = self._speaker.model.host
         if last.message is not None:
-            usage, context = last.message.usage, self._speaker.model.host.context
+            usage, context = last.message.usage, host.context
             most = f" of {context:,}" if context < UNKNOWN_CONTEXT else ""
             say(f"context: {usage.input + usage.output:,}{most} tokens")
+        if host.threads is not None:
+            say(f"threads: {host.threads}")
 
     def _copy(self, _: str) -> None:
         from localagent.cli.talk.clipboard import copy

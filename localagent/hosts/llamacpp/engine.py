@@ -23,8 +23,9 @@ SPACING = 256
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to load. `gpu_layers` -1 is all of them. `chunk` and `batch`: see `engine.Engine`; by default the
-    same. `divisible`: see there, if each lane has its own cells.
+    """How to load. `adapts`: fewer threads compute beside busy programs. `gpu_layers` -1 is all of them.
+    `chunk` and `batch`: see `engine.Engine`; by default the same. `divisible`: see there, if each lane has
+    its own cells.
 
     `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
     that all lanes hold together, by default those of one context. `batch_exact`: see `lanes.Context.exact`.
@@ -40,6 +41,7 @@ class Options:
     batch_exact: bool | None = None
     batch: int | None = None
     divisible: bool = False
+    adapts: bool = False
 
     @property
     def cells(self) -> int:
@@ -76,7 +78,7 @@ class LlamaCppEngine:
             self.close()
             raise
         most = max(self.batch, options.lanes)
-        self._team = Team(self._native, self._context, options.threads, CORES)
+        self._team = Team(self._native, self._context, options.threads, CORES, adapts=options.adapts)
         self._shared = Context(
             self._native,
             self._model,
@@ -89,6 +91,11 @@ class LlamaCppEngine:
         spacing = max(1, SPACING // self.chunk) * self.chunk
         self.spacing = spacing if self._shared.stateful or not self.divisible else None
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]
+
+    @property
+    def threads(self) -> int | None:
+        """See `engine.Engine`."""
+        return None if self._team is None else self._team.threads
 
     def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: CancelCheck) -> bool:
         """See `engine.Engine`."""

@@ -51,10 +51,11 @@ class LlamaCppHost(EngineHost):
         """Load the GGUF file at `path`. `called`: the model's name in errors, by default that of the file.
 
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` by default
-        the physical cores this process may use, at most `most_threads()`, and one up to `ONE_THREAD`
-        parameters. `gpu_layers` by default all, where the build can use a GPU. `chunk`: tokens of the prompt
-        computed at once, by default as the model's size suggests. `lanes`: how many generations run at once,
-        each with a whole context; by default up to 8, see `memory.default_lanes`.
+        the physical cores this process may use, at most `most_threads()`, fewer while other programs compute
+        (see `pace`), and one up to `ONE_THREAD` parameters. `gpu_layers` by default all, where the build can
+        use a GPU. `chunk`: tokens of the prompt computed at once, by default as the model's size suggests.
+        `lanes`: how many generations run at once, each with a whole context; by default up to 8, see
+        `memory.default_lanes`.
 
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
@@ -87,6 +88,7 @@ class LlamaCppHost(EngineHost):
             batch_exact=_batch_exact(header, prefill, offloads),
             batch=prefill.batch,
             divisible=prefill.divisible,
+            adapts=threads is None and not offloads,  # a GPU's steps do not tell of the processor
         )
         identity = Identity(
             name=name,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -78,6 +79,7 @@ class Context:
             seq_id=_pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(self._wanted, ctypes.c_int8),
         )
+        self._compute = partial(native.llama_decode, context, self._batch)
         self._views: tuple[int, int, Any] = (0, 0, None)
         self.outputs = 0
         """How many chunks the last call of `decode_chunks` was for: each has a row of logits."""
@@ -136,8 +138,7 @@ class Context:
         """What `llama_decode` returns: 0, _NO_ROOM or _ABORTED. Raises EngineFailed."""
         forget()
         self._batch.n_tokens = count
-        self._team.work()
-        code: int = self.native.llama_decode(self.pointer, self._batch)
+        code = self._team.compute(count, self._compute)
         if code not in (0, _ABORTED) and not (code == _NO_ROOM and count > 1):
             raise EngineFailed(f"llama.cpp gave up computing (code {code}): {reason('no reason given')}")
         return code

@@ -43,6 +43,7 @@ class MlxEngine:
         self.context_size = context
         self.chunk = self.batch = chunk
         self.divisible = False
+        self.threads = None  # as many as MLX likes
         self.joint = False  # a chunk is computed in the caches of its lane
         self.spacing = max(1, SPACING // chunk) * chunk
         self.lanes: list[MlxLane] = []

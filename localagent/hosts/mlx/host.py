@@ -5,6 +5,7 @@ The folder and the memory it needs are checked here, before the engine sees it; 
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Self
@@ -17,6 +18,8 @@ from localagent.hosts.mlx.folder import fingerprint_folder, read_folder
 from localagent.hosts.mlx.library import end_thread, library
 from localagent.hosts.mlx.memory import estimate_mlx
 from localagent.hosts.owner import OwnerThread
+
+log = logging.getLogger(__name__)
 
 
 class MlxHost(EngineHost):
@@ -37,14 +40,16 @@ class MlxHost(EngineHost):
         """Load the folder at `path`: config.json, model*.safetensors and tokenizer.json. `called`: the name
         of the model in errors, by default that of the folder.
 
-        `context` in tokens, by default what the model was trained with, at most 32,768. `chunk`: tokens of
-        the prompt computed at once. `lanes`: how many generations run at once, each with a whole context; by
-        default up to 8, see `memory.default_lanes`, and 1 where mlx-lm cannot batch the model's caches.
+        `context` in tokens, by default what the model was trained with, at most 32,768. `threads` is left
+        aside, with a warning: MLX chooses its own. `chunk`: tokens of the prompt computed at once. `lanes`:
+        how many generations run at once, each with a whole context; by default up to 8, see
+        `memory.default_lanes`, and 1 where mlx-lm cannot batch the model's caches.
+
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, CannotBatch, UsageError, EngineFailed.
         """
         check_lanes(lanes)
         if threads is not None:
-            raise UsageError("threads is an option of llama.cpp: MLX chooses its own")
+            log.warning("threads=%d is left aside: MLX chooses its own", threads)
         engine = library()  # imports in the caller's thread, as MLX wants it
         if chunk < 1:
             raise UsageError("chunk must be 1 or more")
