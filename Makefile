@@ -12,6 +12,7 @@
 #   make fuzz          random outputs in every dialect for FUZZ_SECONDS (60), or FUZZ_COUNT of them; GUIDED=1: by coverage
 #   make mutants       do the tests notice COUNT (200) small faults? SEED draws them, in paths that begin with ONLY;
 #                      with NOTES=FILE it goes on where it was ended; JOBS faults at once, each in a copy of its own
+#   make llama-server  compile it from the source of the installed llama-cpp-python, for benchmarks to compare with
 #   make bench         the cost of the runtime, prefix reuse, parsing, messages, the agent loop and serving
 #   make clean         remove the environment; models stay where they are
 
@@ -24,7 +25,7 @@ SEED ?= 1
 COUNT ?= 200
 # Under `make -j`, two recipes would install into one environment at once.
 .NOTPARALLEL:
-.PHONY: help setup dev weights demo serve-demo clients test test-fast test-core test-parsers test-long mutants screens check format fuzz bench clean
+.PHONY: help setup dev weights demo serve-demo clients test test-fast test-core test-parsers test-long mutants screens check format fuzz bench llama-server clean
 
 # Options for pip's installs and for the build of llama.cpp, such as those that name an index of prebuilt wheels.
 PIP_ARGS ?=
@@ -161,6 +162,20 @@ bench: dev weights
 	@$(WATCHED) benchmarks/concurrency.py nano --rounds 1 --threads 1
 	@$(WATCHED) benchmarks/serving.py nano --rounds 1 --threads 1
 	@$(WATCHED) benchmarks/terminal.py nano
+
+# The same commit, compiler and flags as the engine in this environment; without its web page.
+LLAMA_SOURCE := build/llama-server
+llama-server: setup
+	@mkdir -p $(LLAMA_SOURCE)
+	@$(BIN)/pip download --quiet $(PIP_ARGS) --no-deps --no-binary :all: --dest $(LLAMA_SOURCE) \
+		llama-cpp-python==$$($(BIN)/python -c 'from importlib.metadata import version; print(version("llama-cpp-python"))')
+	@tar -xzf $(LLAMA_SOURCE)/llama_cpp_python-*.tar.gz -C $(LLAMA_SOURCE) --strip-components 1
+	@eval cmake -S $(LLAMA_SOURCE)/vendor/llama.cpp -B $(LLAMA_SOURCE)/made -DCMAKE_BUILD_TYPE=Release \
+		$$($(BIN)/python -c 'from localagent.hosts.llamacpp.compiling import cmake_args; print(cmake_args())') \
+		-DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF \
+		>$(LLAMA_SOURCE)/cmake.log
+	@cmake --build $(LLAMA_SOURCE)/made --target llama-server --parallel
+	@echo "python benchmarks/serving.py --llama-server $(LLAMA_SOURCE)/made/bin/llama-server"
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -264,6 +264,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=physical_cores(), help="llama.cpp only")
+    parser.add_argument(
+        "--llama-server", metavar="PROGRAM", help="instead of the one in the package xllamacpp"
+    )
     parser.add_argument("--only", type=lambda text: text.split(","), default=[""], help="|".join(ALL))
     parser.add_argument("--plot", type=Path, nargs="?", const=Path(), help="default: beside this file")
     parser.add_argument("--json", action="store_true")
@@ -289,11 +292,13 @@ def main() -> None:
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = endless_weights(options.model, work)
-        settings = Settings(str(weights), options.context, options.lanes, options.threads)
+        settings = Settings(
+            str(weights), options.context, options.lanes, options.threads, options.llama_server
+        )
         ours = stack.enter_context(closing(Localagent(settings)))
         sides: list[Side] = [ours, ours.one_at_a_time()]
         name = "mlx_lm.server" if weights.is_dir() else "llama-server"
-        if reason := missing(name):
+        if reason := missing(name, options.llama_server):
             skipped[name] = reason
         else:
             child = stack.enter_context(running(name, settings, work))

@@ -1,7 +1,7 @@
 """Two servers, asked over real sockets by the same client: `localagent serve` beside llama-server.
 
-    python benchmarks/serving.py [smollm2|nano|MODEL] [--rounds 3] [--streams 1,4,8,16]
-        [--json] [--out FILE] [--html FILE]
+    python benchmarks/serving.py [smollm2|nano|MODEL] [--rounds 3] [--streams 1,4,8,16] [--busy 2]
+        [--llama-server PROGRAM] [--json] [--out FILE] [--html FILE]
 
 What is measured is the load of `localagent bench server`: streams at once, a long prompt that arrives among
 streams, answers of one token. Here both servers are started for it, each a process of its own, on the same
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -22,7 +23,6 @@ from typing import Any
 
 from localagent.cli.terminal import say
 from localagent.errors import LocalAgentError
-from localagent.hosts.llamacpp.host import physical_cores
 from localagent_bench.cli.output import OutputOptions, recording
 from localagent_bench.harness.bare_loops import endless_weights
 from localagent_bench.harness.scenarios import numbers
@@ -52,7 +52,11 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, help="answers at once: as many as the most streams")
     parser.add_argument("--context", type=int, default=4096, help="tokens that a lane holds")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument("--threads", type=int, help="of both servers; by default each chooses")
+    parser.add_argument("--busy", type=int, default=0, help="programs that compute meanwhile")
+    parser.add_argument(
+        "--llama-server", metavar="PROGRAM", help="instead of the one in the package xllamacpp"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON lines, and no tables")
     parser.add_argument("--out", type=Path, help="write the JSON lines to this file as well")
     parser.add_argument("--html", type=Path, help="write a report with plots")
@@ -74,7 +78,7 @@ def measure(results: Results, settings: Settings, load: Load, work: Path) -> Non
     with ExitStack() as stack:
         targets = []
         for name, extra in _EXTRA.items():
-            if reason := missing(name):
+            if reason := missing(name, settings.llama_server):
                 results.skip(name, reason)
                 continue
             child = stack.enter_context(running(name, settings, work))
@@ -101,11 +105,19 @@ def main() -> None:
         options.streams, options.clients, options.tokens, options.words, options.answers, options.rounds
     )
     asked = {"model": options.model, **asdict(load)}
-    asked |= {name: getattr(options, name) for name in ("lanes", "context", "threads")}
+    asked |= {name: getattr(options, name) for name in ("lanes", "context", "threads", "busy")}
     output = OutputOptions(options.json, options.out, options.html)
-    with tempfile.TemporaryDirectory() as folder, recording("server", asked, output) as results:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        recording("server", asked, output) as results,
+        ExitStack() as stack,
+    ):
         weights = endless_weights(options.model, Path(folder))
-        settings = Settings(str(weights), options.context, options.lanes, options.threads)
+        settings = Settings(
+            str(weights), options.context, options.lanes, options.threads, options.llama_server
+        )
+        for _ in range(options.busy):
+            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
         measure(results, settings, load, Path(folder))
 
 

@@ -22,6 +22,7 @@ from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from time import monotonic, sleep
 from typing import Any
 
@@ -38,12 +39,15 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What all sides have in common. `lanes`: how many requests are served at once."""
+    """What all sides have in common. `lanes`: how many requests are served at once. `threads`: None leaves
+    them to each server. `llama_server`: a program to measure instead of the one in the package xllamacpp.
+    """
 
     weights: str
     context: int
     lanes: int
-    threads: int
+    threads: int | None
+    llama_server: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,15 @@ class Child:
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        """What it has computed until now, for itself and in the system, on all cores."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        """What it and its children have computed until now, and the system for them, on all cores."""
+        times = [process.cpu_times() for process in (self.process, *self.process.children(recursive=True))]
+        return float(sum(time.user + time.system for time in times))
 
 
-def missing(name: str) -> str | None:
-    """Why a server cannot take part; None if it can."""
+def missing(name: str, llama_server: str | None = None) -> str | None:
+    """Why a server cannot take part; None if it can. `llama_server`: see `Settings`."""
+    if name == "llama-server" and llama_server is not None:
+        return None if which(llama_server) else f"{llama_server} is no program"
     package = _PACKAGES[name]
     return None if find_spec(package) else f"the package {package} is not installed"
 
@@ -151,11 +157,21 @@ def _serve(name: str, options: dict[str, Any]) -> None:
     Ctrl-C goes to both of them; it is for the parent, which then closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
     {"llama-server": _llama_server, "mlx_lm.server": _mlx_server, "localagent": _localagent}[name](options)
 
 
+def _end_with_standard_input() -> None:
+    sys.stdin.read()
+    for child in psutil.Process().children():
+        child.kill()
+    os._exit(0)
+
+
 def _llama_server(options: dict[str, Any]) -> None:
+    if program := options["llama_server"]:
+        _run_llama_server(program, options)
+        return
     import xllamacpp
 
     print(f"xllamacpp {xllamacpp.__version__}, {features(xllamacpp.get_system_info())}", flush=True)
@@ -163,12 +179,24 @@ def _llama_server(options: dict[str, Any]) -> None:
     parameters.model.path = options["weights"]
     parameters.n_parallel = options["lanes"]
     parameters.n_ctx = options["lanes"] * options["context"]  # divided among them
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options["threads"]
+    if options["threads"]:
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options["threads"]
     parameters.port = options["port"]
     parameters.ui = False
     parameters.verbosity = 2  # warnings
     _running = xllamacpp.Server(parameters)
     threading.Event().wait()
+
+
+def _run_llama_server(program: str, options: dict[str, Any]) -> None:
+    """The program, with the same settings as the package's."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    print(f"{program}: {' '.join((said.stdout + said.stderr).split())}", flush=True)
+    command = [program, "--model", options["weights"], "--port", options["port"], "--no-ui", "-lv", 2]
+    command += ["--parallel", options["lanes"], "--ctx-size", options["lanes"] * options["context"]]
+    if options["threads"]:
+        command += ["--threads", options["threads"]]
+    subprocess.run([*map(str, command)], stdin=subprocess.DEVNULL, check=True)
 
 
 def _mlx_server(options: dict[str, Any]) -> None:
@@ -189,7 +217,8 @@ def _localagent(options: dict[str, Any]) -> None:
     print(f"llama-cpp-python {version('llama-cpp-python')}, {features(info)}", flush=True)
     sys.argv = ["localagent", "serve", "--model", options["weights"], "--no-snapshots"]
     for name in ("port", "lanes", "context", "threads"):
-        sys.argv += [f"--{name}", str(options[name])]
+        if options[name]:
+            sys.argv += [f"--{name}", str(options[name])]
     main()
 
 
