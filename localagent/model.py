@@ -139,6 +139,7 @@ def load(
     prefix_cache: int | None = None,
     snapshots: bool | Path | SnapshotFolder = False,
     lanes: int | None = None,
+    exact: bool = False,
     tokenizer: str | Path | None = None,
 ) -> Model | RemoteModel:
     """Load a model: a name in the catalogue, a GGUF file or an MLX folder; None is the catalogue's default.
@@ -164,6 +165,10 @@ def load(
     `lanes`: how many generations run at once, each with room for a whole context. By default up to 8, as
     memory allows (see `hosts.memory.default_lanes`), or 1 where the model cannot be batched.
 
+    `exact`: with quantized weights on llama.cpp, logits that do not depend on how a prompt was cut, nor on
+    how many threads compute, at the cost of speed: see `hosts.llamacpp.prefill`. With other weights they do
+    not in any case.
+
     The evaluated prompt is kept for the next turn. `prefix_cache` limits the bytes of memory for
     conversations other than the current one (None: 512 MB; 0 keeps nothing at all). `snapshots` also keeps
     evaluated prompts on disk for later processes, in the user's cache folder or in a folder of your own;
@@ -179,10 +184,11 @@ def load(
         return load_weights(
             model, backend=backend, dialect=dialect, context=context, threads=threads, offline=offline,
             progress=progress, prefix_cache=prefix_cache, snapshots=snapshots, lanes=lanes,
+            exact=exact,
         )  # fmt: skip
     here = {
         "backend": backend, "threads": threads, "prefix_cache": prefix_cache, "lanes": lanes,
-        "snapshots": snapshots or None,
+        "snapshots": snapshots or None, "exact": exact or None,
     }  # fmt: skip
     address = read_address(model)
     if address.kind != "openai":
@@ -223,6 +229,7 @@ def load_weights(
     prefix_cache: int | None = None,
     snapshots: bool | Path | SnapshotFolder = False,
     lanes: int | None = None,
+    exact: bool = False,
 ) -> Model:
     """As `load`, for a model on this machine."""
     from localagent.engines.check import require_engine
@@ -245,7 +252,7 @@ def load_weights(
     host = (
         BACKENDS[engine]
         .host()
-        .load(path, context=context, threads=threads, lanes=lanes, reuse=reuse, called=name)
+        .load(path, context=context, threads=threads, lanes=lanes, exact=exact, reuse=reuse, called=name)
     )
     try:
         written = _dialect_of(host, named, name, path)

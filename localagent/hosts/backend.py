@@ -41,6 +41,7 @@ class Loads(Protocol):
         context: int | None = None,
         threads: int | None = None,
         lanes: int | None = None,
+        exact: bool = False,
         reuse: Reuse | None = None,
         called: str | None = None,
     ) -> EngineHost:

@@ -192,13 +192,15 @@ class Engine(Protocol):
 
     @property
     def batch(self) -> int:
-        """The most tokens that are evaluated at once while none do: at least `chunk`."""
+        """The most tokens that are evaluated at once while none do: at least `chunk`. Where the engine is not
+        `divisible`, chunks of several prompts.
+        """
 
     @property
     def divisible(self) -> bool:
         """Whether a prompt has the same logits wherever it is cut into chunks, if none is a single token.
 
-        If not, it is always cut in the same places, and `batch` is `chunk`.
+        If not, it is always cut in the same places.
         """
 
     @property

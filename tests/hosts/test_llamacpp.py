@@ -45,7 +45,6 @@ def bare_loop(path: Path, ids: tuple[int, ...], count: int) -> list[int]:
     parameters = native.llama_context_default_params()
     parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = 1024, 32, 32
     parameters.n_threads = parameters.n_threads_batch = 2
-    parameters.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED  # as `prefill` chooses here
     context = native.llama_init_from_model(model, parameters)
     greedy = native.llama_sampler_init_greedy()
     found: list[int] = []
@@ -229,7 +228,7 @@ def test_cancelled_between_two_chunks(host: LlamaCppHost, monkeypatch: pytest.Mo
 
 def test_cancelled_within_a_chunk(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine asks while it computes, stops when told, and works on as if nothing had been."""
-    with LlamaCppHost.load(gguf, context=2048, chunk=512) as loaded:
+    with LlamaCppHost.load(gguf, context=2048, chunk=512, exact=True) as loaded:
         before = [token.id for token in loaded.generate(loaded.render(ASK), Sampling(max_tokens=5))]
         seat = loaded._prefix._seats[0]
         held = list(seat.lane.ids)

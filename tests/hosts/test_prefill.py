@@ -8,13 +8,25 @@ import pytest
 
 from localagent.hosts.llamacpp.gguf import read_header
 from localagent.hosts.llamacpp.header import Array, Header, Tensor
-from localagent.hosts.llamacpp.prefill import ALONE, LEAST, LEAST_FLASH, MOST, Prefill, choose_prefill
+from localagent.hosts.llamacpp.prefill import (
+    ALONE,
+    LEAST,
+    LEAST_FLASH,
+    MOST,
+    TOGETHER,
+    Prefill,
+    choose_prefill,
+)
 from localagent.nano import GGUF
 
 
 def model(parameters: int, heads: object = 9) -> Header:
     tensors = (Tensor("a", (parameters // 4, 2), 0, 0), Tensor("b", (parameters // 4, 2), 0, 0))
     return Header({"general.architecture": "llama", "llama.attention.head_count": heads}, tensors)
+
+
+def quantized(header: Header, kind: int) -> Header:
+    return Header(header.metadata, (*header.tensors, Tensor("c", (4, 4), kind, 0)))
 
 
 @pytest.mark.parametrize(
@@ -31,6 +43,8 @@ def model(parameters: int, heads: object = 9) -> Header:
 )
 def test_a_larger_model_has_smaller_chunks(parameters: int, chunk: int) -> None:
     assert choose_prefill(model(parameters), 1024) == Prefill(chunk, max(chunk, ALONE), False, True)
+    flash = max(chunk, LEAST_FLASH)
+    assert choose_prefill(quantized(model(parameters), 2), 1024) == Prefill(flash, TOGETHER, True, False)
     assert LEAST <= chunk <= MOST
 
 
@@ -41,7 +55,7 @@ def test_chunks_fill_the_distance_between_checkpoints() -> None:
 
 def test_scores_of_many_heads_over_a_long_context_are_not_kept() -> None:
     small, large = model(1_000_000_000, 32), model(1_000_000_000, Array(5, 3, (8, 64, 0)))
-    flash = Prefill(LEAST_FLASH, LEAST_FLASH, flash=True, divisible=False)
+    flash = Prefill(LEAST_FLASH, TOGETHER, flash=True, divisible=False)
     assert choose_prefill(small, 16_384) == Prefill(32, ALONE, flash=False, divisible=True)
     assert choose_prefill(small, 16_385) == Prefill(32, 32, flash=False, divisible=True)
     assert choose_prefill(small, 131_072) == flash
@@ -60,14 +74,10 @@ def test_a_graphics_card_computes_more_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [12, 14, 10, 23])
-def test_models_with_k_quants_are_always_cut_in_the_same_places(kind: int) -> None:
-    header = model(1 << 30)
-    assert not choose_prefill(
-        Header(header.metadata, (*header.tensors, Tensor("c", (4, 4), kind, 0))), 1024
-    ).divisible
-    assert choose_prefill(
-        Header(header.metadata, (*header.tensors, Tensor("c", (4, 4), 2, 0))), 1024
-    ).divisible
+def test_exact_models_with_k_quants_are_always_cut_in_the_same_places(kind: int) -> None:
+    exact = Prefill(LEAST, LEAST, flash=False, divisible=False)
+    assert choose_prefill(quantized(model(1 << 30), kind), 1024, exact=True) == exact
+    assert choose_prefill(quantized(model(1 << 30), 2), 1024, exact=True).divisible
 
 
 @pytest.mark.parametrize("key", ["expert_count", "ssm.state_size", "wkv.head_size"])
@@ -86,4 +96,7 @@ def test_a_header_that_does_not_tell_is_no_error(heads: object) -> None:
 
 def test_the_models_at_hand(gguf: Path) -> None:
     assert choose_prefill(read_header(GGUF), 4096) == Prefill(256, 256, flash=False, divisible=True)
-    assert choose_prefill(read_header(gguf), 8192) == Prefill(32, 128, flash=False, divisible=True)
+    assert choose_prefill(read_header(gguf), 8192) == Prefill(64, 256, flash=True, divisible=False)
+    assert choose_prefill(read_header(gguf), 8192, exact=True) == Prefill(
+        32, 128, flash=False, divisible=True
+    )

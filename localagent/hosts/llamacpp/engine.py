@@ -66,7 +66,7 @@ class LlamaCppEngine:
         self.joint = not self._pooled
         # Of three tokens that are left none may stay alone: a chunk must hold as many.
         self.divisible = options.divisible and not self._pooled and self.chunk >= 3
-        self.batch = min(options.batch or self.chunk, options.context) if self.divisible else self.chunk
+        self.batch = min(options.batch or self.chunk, options.context)
         forget()
         try:
             self._model = self._load_model(path, options)

@@ -45,6 +45,7 @@ class LlamaCppHost(EngineHost):
         gpu_layers: int | None = None,
         chunk: int | None = None,
         lanes: int | None = None,
+        exact: bool = False,
         reuse: Reuse | None = None,
         called: str | None = None,
     ) -> Self:
@@ -55,7 +56,7 @@ class LlamaCppHost(EngineHost):
         (see `pace`), and one up to `ONE_THREAD` parameters. `gpu_layers` by default all, where the build can
         use a GPU. `chunk`: tokens of the prompt computed at once, by default as the model's size suggests.
         `lanes`: how many generations run at once, each with a whole context; by default up to 8, see
-        `memory.default_lanes`.
+        `memory.default_lanes`. `exact`: see `model.load`.
 
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, UsageError, EngineFailed.
         """
@@ -68,7 +69,7 @@ class LlamaCppHost(EngineHost):
         context = choose_context(context, header.context_length)
         name = header.name or file.stem
         offloads = _offloads(gpu_layers)
-        prefill = choose_prefill(header, context, chunk, offloads, cuts_measured())
+        prefill = choose_prefill(header, context, chunk, offloads, cuts_measured(), exact)
         # The memory of a graphics card is not known here; Apple's GPU uses the machine's.
         known = sys.platform == "darwin" or not offloads
         admitted = admit(
@@ -105,12 +106,10 @@ class LlamaCppHost(EngineHost):
 
 
 def _batch_exact(header: Header, prefill: Prefill, offloads: bool) -> bool | None:
-    """See `lanes.Context.exact`. Plain attention sums several rows in another order than one, which does not
-    always show at once; flash attention takes each row by itself on a CPU, and what the matrices do is tried.
+    """See `lanes.Context.exact`. Both kinds of attention sum several rows in another order than one, plain
+    attention not of weights of 16 bits; what a GPU does is tried.
     """
-    if not header.quantized and not offloads:
-        return True
-    return None if prefill.flash else False
+    return None if offloads else not header.quantized and not prefill.flash
 
 
 def _offloads(gpu_layers: int | None) -> bool:

@@ -34,6 +34,7 @@ class MlxHost(EngineHost):
         threads: int | None = None,
         chunk: int = 256,
         lanes: int | None = None,
+        exact: bool = False,
         reuse: Reuse | None = None,
         called: str | None = None,
     ) -> Self:
@@ -43,7 +44,7 @@ class MlxHost(EngineHost):
         `context` in tokens, by default what the model was trained with, at most 32,768. `threads` is left
         aside, with a warning: MLX chooses its own. `chunk`: tokens of the prompt computed at once. `lanes`:
         how many generations run at once, each with a whole context; by default up to 8, see
-        `memory.default_lanes`, and 1 where mlx-lm cannot batch the model's caches.
+        `memory.default_lanes`, and 1 where mlx-lm cannot batch the model's caches. `exact` changes nothing.
 
         Raises InvalidWeights, EngineMissing, NotEnoughMemory, CannotBatch, UsageError, EngineFailed.
         """

@@ -39,7 +39,7 @@ class ToyHost(EngineHost):
     @classmethod
     def load(
         cls, path: Path, *, context: int | None = None, threads: int | None = None, lanes: int | None = None,
-        reuse: Reuse | None = None, called: str | None = None,
+        exact: bool = False, reuse: Reuse | None = None, called: str | None = None,
     ) -> Self:  # fmt: skip
         weights = read(path)
         size = choose_context(context, weights.context_length)
