@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from localagent.hosts.backends import BACKENDS
+
 ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
@@ -35,12 +37,10 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 BENCH = "benchmarks/localagent_bench"
-# Who may import an engine: one file each, beside what compares it with itself, in a process of its own.
-ENGINES = {
-    "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
-    "mlx": {"localagent/hosts/mlx/library.py", f"{BENCH}/harness/bare_loops.py"},
+# Who may import an engine: one file of its own, and what compares it with itself, in a process of its own.
+ENGINES: dict[str, set[str]] = {
+    "mlx": {f"{BENCH}/harness/bare_loops.py"},
     "mlx_lm": {
-        "localagent/hosts/mlx/library.py",
         f"{BENCH}/parsers/adapters/mlx_lm.py",
         f"{BENCH}/harness/bare_loops.py",
         f"{BENCH}/harness/servers.py",
@@ -48,6 +48,9 @@ ENGINES = {
     "transformers": {f"{BENCH}/parsers/adapters/transformers.py"},
     "torch": {f"{BENCH}/training/{name}.py" for name in ("export", "muon", "network", "train")},
 }
+for name, row in BACKENDS.items():
+    for package in row.packages:
+        ENGINES.setdefault(package, set()).add(f"localagent/hosts/{name}/library.py")
 # Imported where they are used, and not before.
 LAZY = {
     *(
@@ -149,7 +152,7 @@ def test_imports_go_one_way(name):
 
 def test_an_engines_folder_is_known_to_the_table_alone():
     """What hosts share knows no engine. The tokenizers of remote models may be in GGUF files, which llama.cpp reads."""
-    folders = {name: f"localagent.hosts.{name}" for name in ("llamacpp", "mlx")}
+    folders = {name: f"localagent.hosts.{name}" for name in BACKENDS}
     knowing = {
         name
         for name in MODULES
