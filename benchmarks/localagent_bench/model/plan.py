@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from localagent.errors import EngineBroken, UsageError
-from localagent_bench.model.bfcl import NoData, bfcl_tasks, find_package
+from localagent_bench.bfcl import NoData, find_package
+from localagent_bench.model.bfcl import bfcl_tasks
 from localagent_bench.model.calling import measure_calling
 from localagent_bench.model.conversation import measure_reuse
 from localagent_bench.model.sides import Opened, Opener, Side, opened

@@ -11,7 +11,7 @@ from pathlib import Path
 from localagent.distribution import bench_install_command
 from localagent.errors import UsageError
 from localagent.parsers import DIALECTS
-from localagent_bench.model.bfcl import NoData
+from localagent_bench.bfcl import NoData
 from localagent_bench.parsers.children import OURS, Child, Gone
 from localagent_bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
 from localagent_bench.parsers.injected import inject
@@ -104,7 +104,7 @@ def _measure(
     if "bfcl" in plan.corpora:
         try:
             tasks = bfcl_tasks()
-        except (NoData, UsageError) as error:
+        except NoData as error:
             results.skip("bfcl", str(error))
             say(str(error))
         else:

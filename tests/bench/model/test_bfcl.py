@@ -12,7 +12,8 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
-from localagent_bench.model.bfcl import JUDGED, NoData, bfcl_tasks, find_package
+from localagent_bench.bfcl import JUDGED, NoData, find_package
+from localagent_bench.model.bfcl import bfcl_tasks
 from localagent_bench.model.tasks import sample
 
 FUNCTION = {

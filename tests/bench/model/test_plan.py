@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from localagent.errors import EngineBroken, UsageError
+from localagent_bench.bfcl import NoData
 from localagent_bench.model import plan as module
-from localagent_bench.model.bfcl import NoData
 from localagent_bench.model.plan import Plan, measure
 from localagent_bench.model.sides import Side
 from localagent_bench.model.speed import Sizes

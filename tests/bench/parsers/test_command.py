@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent.errors import UsageError
-from localagent_bench.model.bfcl import NoData
+from localagent_bench.bfcl import NoData
 from localagent_bench.parsers.children import adapter
 from localagent_bench.parsers.corpora import bfcl_tasks, file_rows
 from localagent_bench.parsers.faults import FURTHER
@@ -81,7 +80,7 @@ def test_the_tasks_of_bfcl_are_read_as_servers_take_them(bfcl):
 
 def test_a_folder_without_tasks_says_how_to_get_them(bfcl, tmp_path, monkeypatch):
     (bfcl / "possible_answer" / "BFCL_v4_multiple.json").write_text("{}\n")
-    with pytest.raises(UsageError, match="does not hold the tasks"):
+    with pytest.raises(NoData, match="cannot be read"):
         bfcl_tasks()
     monkeypatch.setenv("LOCALAGENT_BFCL", str(tmp_path / "nowhere"))
     with pytest.raises(NoData, match="unpack bfcl-eval there"):
