@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -97,7 +98,8 @@ def _compared(category: str, functions: list[dict[str, Any]], answers: Any, chec
     def judge(message: AssistantMessage) -> str:
         if message.malformed_tool_calls:
             return "malformed"
-        calls = [{call.name: call.arguments} for call in message.tool_calls]
+        # The checker takes no kind of list or dict but the bare one, and a message's are frozen.
+        calls = [{call.name: deepcopy(call.arguments)} for call in message.tool_calls]
         if not calls:
             return "no call"
         try:
