@@ -40,7 +40,9 @@ from rich.table import Table as RichTable
 from localagent.errors import LocalAgentError
 from localagent_bench.charts import save
 from localagent_bench.fleet import simulation
-from localagent_bench.fleet.simulation import Blindly, ByPrefix, Change, Policy, Simulation, Times, Workload
+from localagent_bench.fleet.policies import Blindly, ByPrefix, Policy
+from localagent_bench.fleet.replica import Times
+from localagent_bench.fleet.simulation import FleetChange, Simulation, Workload
 from localagent_bench.harness.bare_loops import endless_weights
 from localagent_bench.harness.servers import Failed
 from localagent_bench.results import Chart, Column, Table
@@ -98,7 +100,7 @@ def compare(times: Times, options: argparse.Namespace, load: float, room: float)
             room=room,
             queue=options.queue,
             cache=options.cache * (1 << 20) / times.bytes_per_token,
-            changes=[Change(middle, options.change)] if options.change else [],
+            changes=[FleetChange(middle, options.change)] if options.change else [],
             seed=options.seed,
         ).run()
         spans = {"": (begin, end)}

@@ -1,4 +1,4 @@
-"""What one replica takes for a token of a prompt and for a step of its lanes: the figures of `simulation.py`.
+"""What one replica takes for a token of a prompt and for a step of its lanes: `Times`, for the simulation.
 
 A host in this process is asked for tokens, below its parser. Prompts of several lengths are read one after
 the other, and lanes write together at two depths; what `Times` has is fitted to the quickest of the rounds,
@@ -18,7 +18,7 @@ import numpy as np
 from localagent.hosts.llamacpp.gguf import read_header
 from localagent.hosts.llamacpp.memory import estimate_gguf
 from localagent.hosts.llamacpp.prefill import LEAST, choose_prefill
-from localagent_bench.fleet.simulation import Times
+from localagent_bench.fleet.replica import Times
 from localagent_bench.harness.scenarios import Tokens
 from localagent_bench.harness.servers import Settings
 from localagent_bench.harness.sides import Localagent
