@@ -286,6 +286,33 @@ def test_every_test_file_says_which_rule_it_holds():
         assert len(said.split()) >= 5, path
 
 
+def test_a_public_method_is_described_where_it_is_first_declared():
+    """What overrides it keeps that contract, and may say nothing."""
+    functions = ast.FunctionDef, ast.AsyncFunctionDef
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for path in [*MODULES.values(), *(ROOT / "benchmarks").glob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def described(node: ast.ClassDef) -> set[str]:
+        """The methods that the class describes, or one that it extends."""
+        bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+        extended = [other for base in bases - {node.name} for other in classes.get(base, ())]
+        own = {part.name for part in node.body if isinstance(part, functions) and ast.get_docstring(part)}
+        return own.union(*map(described, extended))
+
+    bare = {
+        f"{name}.{part.name}"
+        for name, nodes in classes.items()
+        for node in nodes
+        for part in node.body
+        if isinstance(part, functions) and not name.startswith("_") and not part.name.startswith("_")
+        if part.name not in described(node)
+    }
+    assert not bare
+
+
 def test_public_names_exist():
     import localagent
     from localagent import parsers

@@ -115,7 +115,6 @@ class Report:
             self._bars.stop()
 
     def __call__(self, phase: Phase, done: int, total: int | None) -> None:
-        """See `store.Progress`."""
         if self._unlicensed and phase in ("download", "extract"):
             say(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}")
             self._unlicensed = None

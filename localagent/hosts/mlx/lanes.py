@@ -87,7 +87,7 @@ class Rows:
 
 
 class MlxLane:
-    """See `engine.Lane`."""
+    """A sequence that is computed alone or as a row of a batch."""
 
     def __init__(self, context: Context) -> None:
         self.ids: list[int] = []
