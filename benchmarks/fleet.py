@@ -44,7 +44,7 @@ from localagent_bench.fleet.policies import Blindly, ByPrefix, Policy
 from localagent_bench.fleet.replica import Times
 from localagent_bench.fleet.simulation import FleetChange, Simulation, Workload
 from localagent_bench.harness.bare_loops import endless_weights
-from localagent_bench.harness.servers import Failed
+from localagent_bench.harness.servers import SideFailed
 from localagent_bench.results import Chart, Column, Table
 
 WARM = 0.2
@@ -195,7 +195,7 @@ def times_of(options: argparse.Namespace, weights: Callable[[], Path]) -> Times:
         try:
             return Times(**json.loads(path.read_text()))
         except (ValueError, TypeError) as error:
-            raise Failed(
+            raise SideFailed(
                 f"{path} has no times of a replica: remove it, and they are measured [{error}]"
             ) from None
     from localagent_bench.fleet.service_times import measure
@@ -303,7 +303,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, LocalAgentError) as error:
+    except (SideFailed, LocalAgentError) as error:
         raise SystemExit(f"{error or type(error).__name__}") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

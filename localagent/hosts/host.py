@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from localagent.errors import EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.engine import Engine, Vocabulary
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.job import Job
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
@@ -231,7 +231,7 @@ class EngineHost:
             raise UsageError(f"logit_bias has an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
+        generation = GenerationState(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
         scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         running = EngineGeneration(self._owner, channel, self._prompting.recorder(prompt))
         with self._noting:

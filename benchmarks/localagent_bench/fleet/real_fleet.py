@@ -31,7 +31,7 @@ from localagent_bench.fleet.policies import ByPrefix
 from localagent_bench.fleet.replica import Times
 from localagent_bench.fleet.simulation import Answers, Simulation, Workload
 from localagent_bench.harness.servers import free_port, healthy, started
-from localagent_bench.server.load import Writer
+from localagent_bench.server.load import RequestWriter
 
 _PATIENCE = 300.0
 _PROBES, _PROBE = 3, 120
@@ -76,7 +76,7 @@ def drive(url: str, work: Workload, seed: str) -> list[list[RealAnswer]]:
     begin = perf_counter()
 
     def converse(conversation: int) -> list[RealAnswer]:
-        writer = Writer(f"{seed}.{conversation}", 0)  # only its words are used
+        writer = RequestWriter(f"{seed}.{conversation}", 0)  # only its words are used
         history: list[Message] = []
         answers: list[RealAnswer] = []
         sleep(max(0.0, begin + work.starts[conversation] - perf_counter()))
@@ -174,7 +174,7 @@ class Pace:
     @classmethod
     def of(cls, model: RemoteModel, times: Times, replicas: int, seed: str) -> Pace:
         """By a prompt for each replica, all at once."""
-        writer = Writer(seed, 0)  # only its words are used
+        writer = RequestWriter(seed, 0)  # only its words are used
         found = together(model, [(writer.words(_PROBE), _PROBE) for _ in range(replicas)])
         reads = [
             (each.first - each.asked)

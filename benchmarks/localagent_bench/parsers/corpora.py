@@ -172,7 +172,7 @@ def too_deep(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AskedCalls:
     """Calls that somebody asked for, and the tools they could choose from."""
 
     id: str
@@ -184,12 +184,12 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 _TYPES |= {name: name for name in ("integer", "string", "boolean", "array", "object", "number")}
 
 
-def bfcl_tasks() -> list[Task]:
+def bfcl_tasks() -> list[AskedCalls]:
     """The single-turn tasks of BFCL with their 3,302 calls. Raises NoData."""
     return read_tasks(find_package(), JUDGED, _task)
 
 
-def _task(category: str, entry: dict[str, Any], truth: list[dict[str, dict[str, Any]]]) -> Task:
+def _task(category: str, entry: dict[str, Any], truth: list[dict[str, dict[str, Any]]]) -> AskedCalls:
     tools = [
         {
             "type": "function",
@@ -206,7 +206,7 @@ def _task(category: str, entry: dict[str, Any], truth: list[dict[str, dict[str, 
         for call in truth
         for tool, given in call.items()
     ]
-    return Task(entry["id"], tools, calls)
+    return AskedCalls(entry["id"], tools, calls)
 
 
 def _schema(value: Any) -> Any:

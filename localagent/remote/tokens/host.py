@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any, Self, cast
 
 from localagent.errors import Unsupported, UsageError
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.prefix import Transcripts
 from localagent.hosts.prompting import Prompting
 from localagent.hosts.protocol import (
@@ -29,7 +29,7 @@ from localagent.prompt.template import ChatTemplate
 from localagent.remote.server import Server
 from localagent.remote.tokens.apis import Api, Asked
 from localagent.remote.tokens.generation import RemoteGeneration
-from localagent.remote.tokens.vocabulary import ModelFiles, Spelling
+from localagent.remote.tokens.vocabulary import ModelFiles, TokenFinder
 
 _NO_CUTS = Cuts(None, None)
 
@@ -65,7 +65,7 @@ class TokenHost(NoEngine):
         self.pieces = files.vocabulary
         """The model's vocabulary, by which what comes back is read."""
         self._ends = _ends(files)
-        self._spelling = Spelling(files.vocabulary)
+        self._spelling = TokenFinder(files.vocabulary)
         self._prompting = Prompting(
             files.chat_template, files.vocabulary, context, Transcripts(self.special_tokens), nullcontext
         )
@@ -158,7 +158,7 @@ class TokenHost(NoEngine):
             raise Unsupported(f"{self.server.url} draws the tokens, and is not told of a logit_bias")
         self.check(prompt)
         ids = prompt.ids
-        state = Generation(ids, sampling, self.pieces, self.context, _NO_CUTS)
+        state = GenerationState(ids, sampling, self.pieces, self.context, _NO_CUTS)
         asked = Asked(
             ids,
             sampling,

@@ -17,7 +17,7 @@ from localagent_bench.parsers.children import adapter
 from localagent_bench.parsers.corpora import bfcl_tasks, file_rows
 from localagent_bench.parsers.faults import FURTHER
 from localagent_bench.parsers.outputs import FAULTS
-from localagent_bench.parsers.plan import Plan, measure
+from localagent_bench.parsers.plan import ParserPlan, measure
 from localagent_bench.results import Results, read_runs
 
 SETS = (
@@ -223,7 +223,7 @@ def test_a_corpus_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path)
     mine.write_text(json.dumps(ROW))
     said: list[str] = []
     results = Results("parsers", {})
-    plan = Plan([adapter("ours")], [str(gone), str(mine)], faults=False, speed=False)
+    plan = ParserPlan([adapter("ours")], [str(gone), str(mine)], faults=False, speed=False)
     measure(results, plan, said.append)
     assert f"{gone} cannot be read: No such file or directory" in said
     assert [row["exact"] for row in results.run.rows["parsers.recorded"]] == [100]
