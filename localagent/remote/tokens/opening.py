@@ -186,18 +186,13 @@ def _look_at_llama_server(server: Server, model: str | None) -> ReportedModel:
 
 def _look_at_vllm(server: Server, model: str | None) -> ReportedModel:
     entry = _entry(server, model)
-
-    def tokenized(text: str) -> Sequence[int]:
-        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
-        return _tokens(server, "/tokenize", body)
-
     return ReportedModel(
         id=str(entry["id"]),
         files=_text(entry.get("root")),
         context=_whole(entry.get("max_model_len")),
         lanes=_LANES,
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
-        tokenized=tokenized if _offers(server, "/tokenize") else None,
+        tokenized=_tokenizer(server, entry["id"], "/tokenize"),
         takes=lambda ids: ("core", "schema"),
     )
 
@@ -205,10 +200,6 @@ def _look_at_vllm(server: Server, model: str | None) -> ReportedModel:
 def _look_at_sglang(server: Server, model: str | None) -> ReportedModel:
     entry = _entry(server, model)
     told = _told(server, "/model_info") or _told(server, "/get_model_info")
-
-    def tokenized(text: str) -> Sequence[int]:
-        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
-        return _tokens(server, "/v1/tokenize", body)
 
     def takes(ids: Sequence[int]) -> Collection[Form]:
         settings = _told(server, "/server_info") or _told(server, "/get_server_info")
@@ -221,9 +212,16 @@ def _look_at_sglang(server: Server, model: str | None) -> ReportedModel:
         context=_whole(entry.get("max_model_len")),
         lanes=_LANES,
         make_api=Sglang,
-        tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
+        tokenized=_tokenizer(server, entry["id"], "/v1/tokenize"),
         takes=takes,
     )
+
+
+def _tokenizer(server: Server, model: str, path: str) -> Callable[[str], Sequence[int]] | None:
+    """The server's own tokenizer; None where it does not offer it at this path."""
+    if not _offers(server, path):
+        return None
+    return lambda text: _tokens(server, path, {"model": model, "prompt": text, "add_special_tokens": False})
 
 
 _LOOKS: Mapping[str, Callable[[Server, str | None], ReportedModel]] = {
