@@ -52,9 +52,9 @@ from localagent.prompt import Prompt
 from localagent_bench.charts import save
 from localagent_bench.harness.bare_loops import endless_weights
 from localagent_bench.harness.scenarios import (
-    Run,
     Scenario,
-    Side,
+    ScenarioRun,
+    ScenarioSide,
     Tokens,
     ask,
     long_prompt,
@@ -64,17 +64,17 @@ from localagent_bench.harness.scenarios import (
     streams,
     streams_title,
 )
-from localagent_bench.harness.servers import Failed, Settings, missing, running
+from localagent_bench.harness.servers import Settings, SideFailed, missing, running
 from localagent_bench.harness.sides import SERVERS, Localagent
 from localagent_bench.results import Chart, Column, Table
-from localagent_bench.server.load import RUNNING, Request, Writer, gaps, lasted
+from localagent_bench.server.load import RUNNING, LoadRequest, RequestWriter, gaps, lasted
 
 ALL = ("stream", "long", "shared", "churn", "tool")
 TOOL_TURNS = ("single", "parallel", "repeat", "answers", "third_turn", "mapping", "quoted")
 """The kinds of lfm2-nano's requests whose answers repeat words of the prompt."""
 
 
-class Renderer(Writer):
+class Renderer(RequestWriter):
     """Makes requests of ids, since not every server renders messages as localagent does."""
 
     def __init__(self, side: Localagent, options: argparse.Namespace, seed: str) -> None:
@@ -88,19 +88,19 @@ class Renderer(Writer):
         each = len(self._side.host.tokenize(" ".join(words), False)) / count
         return " ".join(words[: max(1, round(count / each))])
 
-    def request(self, user: str, system: str | None = None) -> Request:
+    def request(self, user: str, system: str | None = None) -> LoadRequest:
         """A request, rendered. Raises Failed if it does not fit."""
         request = super().request(user, system)
         prompt = self._side.model.render(user, system=request.system, limit=float("inf"))
         if len(prompt.ids) + request.count > self.options.context:
-            raise Failed(
+            raise SideFailed(
                 f"a prompt of {len(prompt.ids):,} tokens and {request.count:,} more do not fit into a "
                 f"context of {self.options.context:,}: use a smaller --words or a greater --context"
             )
         return replace(request, ids=tuple(prompt.ids))
 
 
-async def shared(side: Side, writer: Renderer) -> Run:
+async def shared(side: ScenarioSide, writer: Renderer) -> ScenarioRun:
     """As many requests as there are lanes, all at once, with the same system prompt."""
     requests = writer.questions(writer.options.lanes, system=writer.about(writer.options.system))
     seen = [Tokens() for _ in requests]
@@ -111,10 +111,10 @@ async def shared(side: Side, writer: Renderer) -> Run:
         "first, s": median(each.first for each in seen),
         "worst, s": max(each.first for each in seen),
     }
-    return Run(figures, seen)
+    return ScenarioRun(figures, seen)
 
 
-async def churn(side: Side, writer: Renderer) -> Run:
+async def churn(side: ScenarioSide, writer: Renderer) -> ScenarioRun:
     """All arrive at once, and every second one ends early."""
     requests = writer.questions(writer.options.lanes)
     for number in range(1, len(requests), 2):
@@ -125,7 +125,7 @@ async def churn(side: Side, writer: Renderer) -> Run:
         "tokens/s": sum(request.count for request in requests) / lasted(seen),
         "gap, s": max(gaps(seen)),
     }
-    return Run(figures, seen)
+    return ScenarioRun(figures, seen)
 
 
 def tool_turns(side: Localagent) -> dict[str, Any]:
@@ -180,7 +180,9 @@ def scenarios(options: argparse.Namespace) -> dict[str, Scenario]:
     return {title: run for title, run in every.items() if any(word in title for word in options.only)}
 
 
-def report(found: dict[str, dict[str, list[Run]]], names: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
+def report(
+    found: dict[str, dict[str, list[ScenarioRun]]], names: list[str]
+) -> dict[str, dict[str, dict[str, Any]]]:
     """By scenario and side: medians, the ratio to the last side, and how many requests got other tokens than
     in the second, which serves one at a time.
     """
@@ -296,7 +298,7 @@ def main() -> None:
             str(weights), options.context, options.lanes, options.threads, options.llama_server
         )
         ours = stack.enter_context(closing(Localagent(settings)))
-        sides: list[Side] = [ours, ours.one_at_a_time()]
+        sides: list[ScenarioSide] = [ours, ours.one_at_a_time()]
         name = "mlx_lm.server" if weights.is_dir() else "llama-server"
         if reason := missing(name, options.llama_server):
             skipped[name] = reason
@@ -342,7 +344,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, LocalAgentError) as error:
+    except (SideFailed, LocalAgentError) as error:
         raise SystemExit(str(error)) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

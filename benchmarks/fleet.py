@@ -40,9 +40,11 @@ from rich.table import Table as RichTable
 from localagent.errors import LocalAgentError
 from localagent_bench.charts import save
 from localagent_bench.fleet import simulation
-from localagent_bench.fleet.simulation import Blindly, ByPrefix, Change, Policy, Simulation, Times, Workload
+from localagent_bench.fleet.policies import Blindly, ByPrefix, Policy
+from localagent_bench.fleet.replica import Times
+from localagent_bench.fleet.simulation import FleetChange, Simulation, Workload
 from localagent_bench.harness.bare_loops import endless_weights
-from localagent_bench.harness.servers import Failed
+from localagent_bench.harness.servers import SideFailed
 from localagent_bench.results import Chart, Column, Table
 
 WARM = 0.2
@@ -98,7 +100,7 @@ def compare(times: Times, options: argparse.Namespace, load: float, room: float)
             room=room,
             queue=options.queue,
             cache=options.cache * (1 << 20) / times.bytes_per_token,
-            changes=[Change(middle, options.change)] if options.change else [],
+            changes=[FleetChange(middle, options.change)] if options.change else [],
             seed=options.seed,
         ).run()
         spans = {"": (begin, end)}
@@ -193,7 +195,7 @@ def times_of(options: argparse.Namespace, weights: Callable[[], Path]) -> Times:
         try:
             return Times(**json.loads(path.read_text()))
         except (ValueError, TypeError) as error:
-            raise Failed(
+            raise SideFailed(
                 f"{path} has no times of a replica: remove it, and they are measured [{error}]"
             ) from None
     from localagent_bench.fleet.service_times import measure
@@ -301,7 +303,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, LocalAgentError) as error:
+    except (SideFailed, LocalAgentError) as error:
         raise SystemExit(f"{error or type(error).__name__}") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

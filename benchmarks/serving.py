@@ -26,11 +26,11 @@ from localagent.errors import LocalAgentError
 from localagent_bench.cli.output import OutputOptions, recording
 from localagent_bench.harness.bare_loops import endless_weights
 from localagent_bench.harness.scenarios import numbers
-from localagent_bench.harness.servers import Failed, Settings, missing, running
+from localagent_bench.harness.servers import Settings, SideFailed, missing, running
 from localagent_bench.results import Results
 from localagent_bench.server.load import RUNNING, Load
 from localagent_bench.server.loading import load_servers
-from localagent_bench.server.target import Target, describe
+from localagent_bench.server.target import MeasuredServer, describe
 
 # The quickest sampler of llama-server: its default chain looks at forty candidates for every token.
 _EXTRA: dict[str, dict[str, Any]] = {
@@ -82,16 +82,16 @@ def measure(results: Results, settings: Settings, load: Load, work: Path) -> Non
                 results.skip(name, reason)
                 continue
             child = stack.enter_context(running(name, settings, work))
-            found = Target.at(f"http://127.0.0.1:{child.port}", None, load.limit, name)
+            found = MeasuredServer.at(f"http://127.0.0.1:{child.port}", None, load.limit, name)
             targets.append(replace(found, extra=extra, cpu=child.cpu_seconds, build=child.build))
         if not targets:
-            raise Failed("; ".join(results.run.skipped.values()))
+            raise SideFailed("; ".join(results.run.skipped.values()))
         describe(results, targets)
         # As many words as were asked for: where they do not fit, the server says so.
         load_servers(results, [replace(target, context=None) for target in targets], load, say)
     for row in results.run.rows.get("server.streams", ()):
         if row["tokens"] != row["streams"] * load.tokens:
-            raise Failed(
+            raise SideFailed(
                 f"{row['server']}: {row['tokens']} tokens came, not {row['streams'] * load.tokens}: does the "
                 "model end its turn? Use a smaller --tokens"
             )
@@ -124,7 +124,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (Failed, LocalAgentError) as error:
+    except (SideFailed, LocalAgentError) as error:
         raise SystemExit(f"{error or type(error).__name__}") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -43,7 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 from localagent.nano import GGUF
-from localagent_bench.harness.servers import Failed, Settings, running
+from localagent_bench.harness.servers import Settings, SideFailed, running
 
 SHELL = "ready-for-more$ "
 CTRL_D, ENTER, UP = "\x04", "\r", "\x1b[A"
@@ -160,12 +160,12 @@ class Terminal:
             except pexpect.TIMEOUT:
                 data = b""
             except pexpect.EOF:
-                raise Failed("the shell has ended") from None
+                raise SideFailed("the shell has ended") from None
             self._stream.feed(data)
             self.shown += data
             if perf_counter() > end:
                 seen = " / ".join(line.rstrip() for line in self._screen.display if line.strip())
-                raise Failed(f"{prompt!r} does not come: {seen[-600:]}")
+                raise SideFailed(f"{prompt!r} does not come: {seen[-600:]}")
 
     def _line(self) -> str:
         return str(self._screen.display[self._screen.cursor.y]).rstrip()
@@ -310,7 +310,7 @@ def main() -> None:
         sys.exit(f"there is no program {asked.llm}: install llm into an environment of its own")
     try:
         rows = measure(Path(asked.llm).absolute() if asked.llm else None, asked.rounds)
-    except Failed as error:
+    except SideFailed as error:
         sys.exit(str(error))
     if asked.json:
         for row in rows:

@@ -104,10 +104,11 @@ def gguf() -> Path:
 
 @pytest.fixture(scope="session")
 def nano() -> dict[str, Path]:
-    """lfm2-nano in its two forms, by backend."""
-    from localagent.nano import GGUF, MLX
+    """lfm2-nano in each of its forms, by backend."""
+    from localagent.catalog import PathSource, load_catalog
 
-    return {"llamacpp": GGUF, "mlx": MLX}
+    sources = load_catalog().get("lfm2-nano").sources.items()
+    return {engine: source.path for engine, source in sources if isinstance(source, PathSource)}
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from localagent.hosts.backends import BACKENDS
 from tests import fast
 from tests.engineless.sitecustomize import ENGINES
 
@@ -75,6 +76,10 @@ def test_the_cache_holds_what_the_build_keeps(monkeypatch):
     kept = _folder(()).parent.relative_to(Path.home()).as_posix()
     (cached,) = [step["with"]["path"].split() for step in STEPS if "/cache@" in step.get("uses", "")]
     assert f"~/{kept}" in cached
+
+
+def test_every_engine_is_hidden():
+    assert set(ENGINES) == {package for row in BACKENDS.values() for package in row.packages}
 
 
 def test_without_the_mark_no_engine_is_found():

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from localagent_bench.fleet.policies import Blindly, ByPrefix
+from localagent_bench.fleet.replica import Times
+
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("numpy")
 
@@ -23,8 +26,8 @@ def simulation():
 
 
 @pytest.fixture(scope="module")
-def times(simulation):
-    return simulation.Times(
+def times():
+    return Times(
         model="made up",
         token=0.003,
         token_depth=1e-6,
@@ -41,19 +44,19 @@ def drawn(simulation, times, replicas=3, load=0.5, conversations=400, **options)
     return simulation.Workload.drawn(7, conversations, rate, 4, 40, 30, 10, **options)
 
 
-def everybody(simulation):
-    yield simulation.Blindly(in_turn=False)
-    yield simulation.Blindly(in_turn=True)
-    yield simulation.ByPrefix(0, knowing=False)
-    yield from (simulation.ByPrefix(slack) for slack in (0, 2, 4, math.inf))
+def everybody():
+    yield Blindly(in_turn=False)
+    yield Blindly(in_turn=True)
+    yield ByPrefix(0, knowing=False)
+    yield from (ByPrefix(slack) for slack in (0, 2, 4, math.inf))
 
 
 @pytest.mark.parametrize("room", [5, math.inf])
 def test_each_request_is_answered_once_even_if_replicas_die(simulation, times, room):
     work = drawn(simulation, times, load=0.8)
-    changes = [simulation.Change(work.starts[100], -2), simulation.Change(work.starts[200], 3)]
+    changes = [simulation.FleetChange(work.starts[100], -2), simulation.FleetChange(work.starts[200], 3)]
     broken = 0
-    for policy in everybody(simulation):
+    for policy in everybody():
         seen = simulation.Simulation(times, work, 3, policy, room=room, changes=changes).run()
         assert sorted(seen.numbers) == list(range(work.begins[-1])), policy.name
         assert min(seen.first) > 0
@@ -64,7 +67,7 @@ def test_each_request_is_answered_once_even_if_replicas_die(simulation, times, r
 
 def test_who_is_refused_is_counted_and_asks_no_more(simulation, times):
     work = drawn(simulation, times, load=3)
-    seen = simulation.Simulation(times, work, 3, simulation.ByPrefix(4), room=5, queue=4).run()
+    seen = simulation.Simulation(times, work, 3, ByPrefix(4), room=5, queue=4).run()
     assert len(seen.refused) > 20
     assert len(seen.numbers) == len(set(seen.numbers))
     assert len(seen.numbers) + len(seen.refused) + seen.dropped == work.begins[-1]
@@ -73,7 +76,7 @@ def test_who_is_refused_is_counted_and_asks_no_more(simulation, times):
 def test_without_a_cache_nothing_is_reused_and_with_one_replica_all_that_can_be(simulation, times):
     work = drawn(simulation, times, replicas=1)
     shared = drawn(simulation, times, replicas=1, system=500)
-    for policy in everybody(simulation):
+    for policy in everybody():
         seen = simulation.Simulation(times, shared, 1, policy, cache=0).run()
         assert sum(seen.cached) == 0
         seen = simulation.Simulation(times, work, 1, policy).run()
@@ -88,7 +91,7 @@ def test_a_small_cache_keeps_what_was_used_last(simulation, times):
     work = drawn(simulation, times, replicas=1)
     shares = []
     for cache in (300, 3_000, 30_000, math.inf):
-        seen = simulation.Simulation(times, work, 1, simulation.ByPrefix(4), cache=cache).run()
+        seen = simulation.Simulation(times, work, 1, ByPrefix(4), cache=cache).run()
         shares.append(sum(seen.cached) / sum(seen.prompt))
     assert shares == sorted(shares)
     assert shares[0] < 0.2 < 0.7 < shares[-1]
@@ -98,7 +101,7 @@ def test_what_was_used_longest_ago_is_dropped(simulation, times):
     """Three conversations of 110 tokens, and room for two: the first one is gone when the third one ends."""
     begins, thinks = [0, 2, 4, 5], [0, 40, 0, 20, 0]
     work = simulation.Workload([0.0, 10.0, 20.0], begins, [100] * 5, [11] * 5, thinks)
-    seen = simulation.Simulation(times, work, 1, simulation.ByPrefix(4), cache=220).run()
+    seen = simulation.Simulation(times, work, 1, ByPrefix(4), cache=220).run()
     assert dict(zip(seen.numbers, seen.cached, strict=True)) == {0: 0, 1: 0, 2: 0, 3: 110, 4: 0}
 
 
@@ -106,7 +109,7 @@ def test_what_was_used_longest_ago_is_dropped(simulation, times):
 def test_a_replica_takes_no_more_than_there_is_room_for(simulation, times, room):
     most = []
 
-    class Watching(simulation.ByPrefix):
+    class Watching(ByPrefix):
         def ranks(self, marks, alive, load, random):
             most.extend(map(load, alive))
             return super().ranks(marks, alive, load, random)
@@ -119,14 +122,14 @@ def test_a_turn_on_another_replica_has_moved(simulation, times):
     work = simulation.Workload([0.0], [0, 4], [50] * 4, [20] * 4, [1] * 4)
     moved = {
         policy.name: list(simulation.Simulation(times, work, 2, policy).run().moved)
-        for policy in (simulation.Blindly(in_turn=True), simulation.ByPrefix(0))
+        for policy in (Blindly(in_turn=True), ByPrefix(0))
     }
     assert moved == {"in turn": [-1, 1, 1, 1], "slack 0": [-1, 0, 0, 0]}
 
 
 def test_a_prompt_that_all_share_is_read_once_by_each_replica(simulation, times):
     work = drawn(simulation, times, system=500)
-    seen = simulation.Simulation(times, work, 3, simulation.ByPrefix(4)).run()
+    seen = simulation.Simulation(times, work, 3, ByPrefix(4)).run()
     assert sum(cached == 0 for cached in seen.cached) == 3
     assert sum(cached < 500 for cached in seen.cached) == 3
 
@@ -135,7 +138,7 @@ def test_a_prompt_that_all_share_is_read_once_by_each_replica(simulation, times)
 def test_waiting_is_as_erlang_says(simulation, servers, load):
     """One replica whose lanes do not slow each other, and prompts that take no time: M/M/c."""
     seconds = 2.0
-    times = simulation.Times(
+    times = Times(
         model="M/M/c",
         token=1e-12,
         token_depth=0,
@@ -146,7 +149,7 @@ def test_waiting_is_as_erlang_says(simulation, servers, load):
     )
     rate = load * servers / seconds
     work = simulation.Workload.drawn(3, 120_000, rate, 1, 1, 1000, 1)
-    seen = simulation.Simulation(times, work, 1, simulation.ByPrefix(0)).run()
+    seen = simulation.Simulation(times, work, 1, ByPrefix(0)).run()
     offered = rate * seconds
     terms = [offered**k / math.factorial(k) for k in range(servers)]
     last = offered**servers / math.factorial(servers) / (1 - load)
@@ -160,7 +163,7 @@ def test_a_prompt_and_lanes_share_the_replica_in_chunks(simulation, times):
     """By hand: one writes alone, another one's prompt of two chunks is read meanwhile."""
     times = replace(times, token_depth=0, step_depth=0, preamble=0)
     work = simulation.Workload([0.0, 1.0], [0, 1, 2], [32, 64], [201, 11], [0, 0])
-    seen = simulation.Simulation(times, work, 1, simulation.ByPrefix(0)).run()
+    seen = simulation.Simulation(times, work, 1, ByPrefix(0)).run()
     first = dict(zip(seen.numbers, seen.first, strict=True))
     assert first[0] == pytest.approx(32 * 0.003)
     assert first[1] == pytest.approx(2 * (0.01 + 32 * 0.003))
@@ -169,16 +172,14 @@ def test_a_prompt_and_lanes_share_the_replica_in_chunks(simulation, times):
 
 
 def test_the_same_seed_gives_the_same(simulation, times):
-    for policies in zip(everybody(simulation), everybody(simulation), strict=True):
+    for policies in zip(everybody(), everybody(), strict=True):
         one, other = (
             simulation.Simulation(times, drawn(simulation, times), 3, policy, room=5).run().figures()
             for policy in policies
         )
         assert one == other
     work = drawn(simulation, times)
-    seeds = [
-        simulation.Simulation(times, work, 3, simulation.ByPrefix(0), seed=seed).run() for seed in (1, 2)
-    ]
+    seeds = [simulation.Simulation(times, work, 3, ByPrefix(0), seed=seed).run() for seed in (1, 2)]
     assert seeds[0].figures() != seeds[1].figures()
 
 

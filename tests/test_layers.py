@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from localagent.hosts.backends import BACKENDS
+
 ROOT = Path(__file__).parents[1]
 
 # The modules and packages of localagent, lowest first. Each layer may import the ones before it, and itself.
@@ -35,12 +37,10 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 BENCH = "benchmarks/localagent_bench"
-# Who may import an engine: one file each, beside what compares it with itself, in a process of its own.
-ENGINES = {
-    "llama_cpp": {"localagent/hosts/llamacpp/library.py"},
-    "mlx": {"localagent/hosts/mlx/library.py", f"{BENCH}/harness/bare_loops.py"},
+# Who may import an engine: one file of its own, and what compares it with itself, in a process of its own.
+ENGINES: dict[str, set[str]] = {
+    "mlx": {f"{BENCH}/harness/bare_loops.py"},
     "mlx_lm": {
-        "localagent/hosts/mlx/library.py",
         f"{BENCH}/parsers/adapters/mlx_lm.py",
         f"{BENCH}/harness/bare_loops.py",
         f"{BENCH}/harness/servers.py",
@@ -48,6 +48,9 @@ ENGINES = {
     "transformers": {f"{BENCH}/parsers/adapters/transformers.py"},
     "torch": {f"{BENCH}/training/{name}.py" for name in ("export", "muon", "network", "train")},
 }
+for name, row in BACKENDS.items():
+    for package in row.packages:
+        ENGINES.setdefault(package, set()).add(f"localagent/hosts/{name}/library.py")
 # Imported where they are used, and not before.
 LAZY = {
     *(
@@ -149,7 +152,7 @@ def test_imports_go_one_way(name):
 
 def test_an_engines_folder_is_known_to_the_table_alone():
     """What hosts share knows no engine. The tokenizers of remote models may be in GGUF files, which llama.cpp reads."""
-    folders = {name: f"localagent.hosts.{name}" for name in ("llamacpp", "mlx")}
+    folders = {name: f"localagent.hosts.{name}" for name in BACKENDS}
     knowing = {
         name
         for name in MODULES
@@ -281,6 +284,33 @@ def test_every_test_file_says_which_rule_it_holds():
     for path in (ROOT / "tests").rglob("test_*.py"):
         said = ast.get_docstring(ast.parse(path.read_text())) or ""
         assert len(said.split()) >= 5, path
+
+
+def test_a_public_method_is_described_where_it_is_first_declared():
+    """What overrides it keeps that contract, and may say nothing."""
+    functions = ast.FunctionDef, ast.AsyncFunctionDef
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for path in [*MODULES.values(), *(ROOT / "benchmarks").glob("*.py")]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+
+    def described(node: ast.ClassDef) -> set[str]:
+        """The methods that the class describes, or one that it extends."""
+        bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+        extended = [other for base in bases - {node.name} for other in classes.get(base, ())]
+        own = {part.name for part in node.body if isinstance(part, functions) and ast.get_docstring(part)}
+        return own.union(*map(described, extended))
+
+    bare = {
+        f"{name}.{part.name}"
+        for name, nodes in classes.items()
+        for node in nodes
+        for part in node.body
+        if isinstance(part, functions) and not name.startswith("_") and not part.name.startswith("_")
+        if part.name not in described(node)
+    }
+    assert not bare
 
 
 def test_public_names_exist():

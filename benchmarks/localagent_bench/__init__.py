@@ -5,6 +5,7 @@ A distribution of its own above localagent, which finds its commands by an entry
 results     what all of them find: rows of tables, written as JSON lines with the machine and versions
 statistics  intervals and tests for what was found
 report      one HTML file made of such lines
+bfcl        where the tasks of BFCL are, and how they are read
 charts      what is drawn, in Vega-Lite
 cli/        the commands
 parsers/    parsers of tool calls on recorded outputs, round trips and injected faults

@@ -20,7 +20,7 @@ from typing import Any
 from localagent.errors import UsageError
 from localagent.wording import printable, size_text
 from localagent_bench.charts import Drawing, draw
-from localagent_bench.results import Column, Run, Table, best_cells, in_order, number, value_text
+from localagent_bench.results import BenchRun, Column, Table, best_cells, in_order, number, value_text
 
 _MOST_ROWS = 2000
 _MOST_CASES = 200
@@ -37,7 +37,7 @@ _HIDDEN = "\0of "
 _POLICY = "default-src 'none'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def write_report(runs: Sequence[Run], path: Path) -> None:
+def write_report(runs: Sequence[BenchRun], path: Path) -> None:
     """Write the page. Raises UsageError."""
     try:
         path.write_text(render(runs), encoding="utf-8", errors="backslashreplace")
@@ -45,7 +45,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[BenchRun]) -> str:
     """The page as text."""
     from jinja2 import Environment
     from markupsafe import Markup, escape
@@ -77,7 +77,7 @@ def render(runs: Sequence[Run]) -> str:
     )
 
 
-def _subtitle(runs: Sequence[Run]) -> str:
+def _subtitle(runs: Sequence[BenchRun]) -> str:
     days = sorted({run.started[:10] for run in runs})
     when = printable(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}") if days else ""
     return (
@@ -149,8 +149,8 @@ class _Bench:
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def _benches(runs: Sequence[Run]) -> list[_Bench]:
-    by_name: dict[str, list[Run]] = {}
+def _benches(runs: Sequence[BenchRun]) -> list[_Bench]:
+    by_name: dict[str, list[BenchRun]] = {}
     for run in runs:
         by_name.setdefault(run.bench, []).append(run)
     found = []
@@ -175,7 +175,7 @@ def _letters(count: int) -> list[str]:
     return [chr(ord("A") + at) if count <= 26 else str(at + 1) for at in range(count)]
 
 
-def _describe(letter: str, run: Run) -> _Told:
+def _describe(letter: str, run: BenchRun) -> _Told:
     machine = dict(run.machine)
     processor, cores, threads = (machine.pop(name, None) for name in ("processor", "cores", "threads"))
     memory, system, python = (machine.pop(name, None) for name in ("memory", "system", "python"))
@@ -204,7 +204,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 90 else f"{seconds / 60:,.1f} minutes"
 
 
-def _section(place: str, name: str, runs: Sequence[Run], letters: Sequence[str]) -> _Section:
+def _section(place: str, name: str, runs: Sequence[BenchRun], letters: Sequence[str]) -> _Section:
     table, rows = _beside(name, runs, letters)
     columns = [
         column
@@ -273,7 +273,9 @@ def _plain(value: Any) -> str:
 # -- several runs -----------------------------------------------------------------------------------------
 
 
-def _beside(name: str, runs: Sequence[Run], letters: Sequence[str]) -> tuple[Table, list[dict[str, Any]]]:
+def _beside(
+    name: str, runs: Sequence[BenchRun], letters: Sequence[str]
+) -> tuple[Table, list[dict[str, Any]]]:
     """A table with the rows of all runs. Those that are about the same thing stand together."""
     tables = [run.tables[name] for run in runs if name in run.tables]
     if len(runs) == 1:

@@ -90,7 +90,7 @@ class Table:
 
 
 @dataclass(slots=True)
-class Run:
+class BenchRun:
     """What is in a file of results: one run of one benchmark."""
 
     bench: str
@@ -116,7 +116,7 @@ class Results:
         self, bench: str, options: Mapping[str, Any], write: Callable[[str], object] | None = None
     ) -> None:
         """`options`: how it was asked for. `write` gets each line of JSON, with its end."""
-        self.run = Run(
+        self.run = BenchRun(
             bench,
             datetime.now(UTC).isoformat(timespec="seconds"),
             describe_machine(),
@@ -217,7 +217,7 @@ def best_cells(table: Table, rows: Sequence[Mapping[str, Any]]) -> set[tuple[int
 # -- files ------------------------------------------------------------------------------------------------
 
 
-def read_runs(path: Path) -> list[Run]:
+def read_runs(path: Path) -> list[BenchRun]:
     """The runs in a file of results, in order. Raises UsageError that names the line at fault."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -230,11 +230,11 @@ def read_runs(path: Path) -> list[Run]:
     return runs
 
 
-def _runs(lines: Iterable[str], name: str) -> Iterator[Run]:
+def _runs(lines: Iterable[str], name: str) -> Iterator[BenchRun]:
     from pydantic import TypeAdapter
 
-    run: Run | None = None
-    begins = TypeAdapter(Run)
+    run: BenchRun | None = None
+    begins = TypeAdapter(BenchRun)
     for place, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -265,7 +265,7 @@ def _why(error: Exception) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def _take(run: Run, kind: str, told: dict[str, Any]) -> None:
+def _take(run: BenchRun, kind: str, told: dict[str, Any]) -> None:
     from pydantic import TypeAdapter
 
     match kind:

@@ -116,7 +116,7 @@ class _Running:
 
 
 @dataclass(slots=True)
-class Batch:
+class RunningCalls:
     """The calls of one turn while they run."""
 
     execute: Execute

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from localagent.agent.approvals import approve
-from localagent.agent.calls import Batch, run_call
+from localagent.agent.calls import RunningCalls, run_call
 from localagent.agent.compaction import Compaction, CompactionEvent
 from localagent.agent.concurrency import Coroutines
 from localagent.agent.events import (
@@ -333,7 +333,7 @@ class Run:
             return run_call(slot, context, self.tools, self.agent.approvals, self._hooks, self._coroutines)
 
         agent = self.agent
-        batch = Batch(execute, self.cancel, agent.tool_timeout, agent.sequential, agent.max_parallel)
+        batch = RunningCalls(execute, self.cancel, agent.tool_timeout, agent.sequential, agent.max_parallel)
         yield from batch.run(slots)
         self._transcript.keep_results(slots, agent.name)
         self._rounds.keep_results(slots)

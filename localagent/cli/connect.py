@@ -19,7 +19,7 @@ from localagent.errors import ServerRefused, ServerUnreachable, StreamBroken, Un
 from localagent.wording import quoted
 
 if TYPE_CHECKING:
-    from localagent.connect.clients import Client, Target
+    from localagent.connect.clients import Client, ServedModel
     from localagent.connect.connection import Change, Connection
 
 _PATIENCE = 5.0
@@ -104,7 +104,7 @@ def _show(change: Change) -> None:
     show_diff(str(change.path), before, after)
 
 
-def _show_environment(client: Client, target: Target) -> None:
+def _show_environment(client: Client, target: ServedModel) -> None:
     """What has to be set in the shell, with the key by its variable's name alone."""
     if client.document is None:
         for name, value in client.environment(target).items():
@@ -117,12 +117,12 @@ def _show_environment(client: Client, target: Target) -> None:
 
 
 def _variables(client: Client) -> list[str]:
-    from localagent.connect.clients import Target
+    from localagent.connect.clients import ServedModel
 
-    return list(client.environment(Target("", "")))
+    return list(client.environment(ServedModel("", "")))
 
 
-def _start(client: Client, target: Target, arguments: Sequence[str]) -> None:
+def _start(client: Client, target: ServedModel, arguments: Sequence[str]) -> None:
     """Become the client, with our environment and its own."""
     command = shutil.which(client.command[0])
     if command is None:
@@ -135,20 +135,20 @@ def _start(client: Client, target: Target, arguments: Sequence[str]) -> None:
     os.execve(command, words, environment)
 
 
-def _target(url: str, model: str | None, key_env: str | None, *, ask: bool) -> Target:
+def _target(url: str, model: str | None, key_env: str | None, *, ask: bool) -> ServedModel:
     """What the client is to use. `ask`: let the server say what was not given.
 
     Raises UsageError; without `model` also ServerUnreachable, ServerRefused, StreamBroken and UnknownModel.
     """
-    from localagent.connect.clients import Target
+    from localagent.connect.clients import ServedModel
     from localagent.remote.server import Server
 
     if key_env is not None and not key_env.isidentifier():
         raise UsageError(f"--api-key-env is {quoted(key_env)}: it must be the name of a variable, not a key")
     base = Server.at(url).url
     if not ask:
-        return Target(base, model or "", None, key_env)
-    server = Server.at(url, Target(base, "", key_env=key_env).key if key_env else None, _PATIENCE)
+        return ServedModel(base, model or "", None, key_env)
+    server = Server.at(url, ServedModel(base, "", key_env=key_env).key if key_env else None, _PATIENCE)
     try:
         served = server.models()
     except (ServerRefused, ServerUnreachable, StreamBroken) as error:
@@ -158,13 +158,13 @@ def _target(url: str, model: str | None, key_env: str | None, *, ask: bool) -> T
             ) from None
         if model is None:
             raise
-        return Target(base, model, None, key_env)
+        return ServedModel(base, model, None, key_env)
     if not served:
         if model is None:
             raise UnknownModel(f"the server at {base} does not say which models it has: give --model")
-        return Target(base, model, None, key_env)
+        return ServedModel(base, model, None, key_env)
     name = model or next(iter(served))
     if name not in served:
         say(f"note: {quoted(name)} is none of the models there, unless by an alias")
     context = served.get(name, {}).get("context_length")
-    return Target(base, name, context if isinstance(context, int) else None, key_env)
+    return ServedModel(base, name, context if isinstance(context, int) else None, key_env)

@@ -55,7 +55,7 @@ def open_model(options: ModelOptions, *, snapshots: bool = False) -> ChatModel:
         if name.startswith("openai"):
             say(f"({there.name}: its server parses the calls, without what this parser promises)")
         return there
-    with Report(found := find(name, options.backend)) as report:
+    with PullReport(found := find(name, options.backend)) as report:
         return load(
             name if found is None else found.name, backend=options.backend, context=options.context,
             threads=options.threads, progress=report, snapshots=snapshots,
@@ -94,7 +94,7 @@ def find(name: str, backend: BackendName | None) -> ModelSpec | None:
     return found
 
 
-class Report:
+class PullReport:
     """Shows a store's progress: bars on a terminal, elsewhere a line per quarter.
 
     `spec`: the model whose licence is shown before the first byte is fetched.
@@ -105,7 +105,7 @@ class Report:
         self._bars = _Bars() if sys.stderr.isatty() else None
         self._said: tuple[str, int] | None = None
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> PullReport:
         return self
 
     def __exit__(
@@ -115,7 +115,6 @@ class Report:
             self._bars.stop()
 
     def __call__(self, phase: Phase, done: int, total: int | None) -> None:
-        """See `store.Progress`."""
         if self._unlicensed and phase in ("download", "extract"):
             say(f"{self._unlicensed.name}, licence: {licence_text(self._unlicensed)}")
             self._unlicensed = None

@@ -14,7 +14,7 @@ import typer
 
 from localagent.cli.completing import model_names
 from localagent.cli.home import help_alone
-from localagent.cli.loading import Report, licence_text
+from localagent.cli.loading import PullReport, licence_text
 from localagent.cli.terminal import (
     agrees,
     cell,
@@ -163,7 +163,7 @@ def pull(name: NameOrDefault = None, backend: OneBackend = None) -> None:
     chosen = backend or spec.preferred_backend()
     store.path(spec, chosen)  # an unknown backend is refused before anything is printed
     say(f"{spec.name} ({chosen}), licence: {licence_text(spec)}")
-    with Report() as report:
+    with PullReport() as report:
         path = store.pull(spec, chosen, report)
     exactly(f"{path}\n", errors="surrogateescape")  # so that $(localagent models pull NAME) is a path
 
@@ -194,7 +194,7 @@ def verify(name: NameOrAll = None, backend: OneBackend = None) -> None:
     bad: list[LocalAgentError] = []
     for spec, each in chosen:
         try:
-            with Report() as report:
+            with PullReport() as report:
                 path = store.verify(spec, each, report)
             show_line(f"ok  {spec.name} ({each})  {path}")
         except HashMismatch as error:

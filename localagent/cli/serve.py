@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localagent.cli.loading import Report
+from localagent.cli.loading import PullReport
 from localagent.cli.naming import default_model, resolve
 from localagent.cli.options import ServeOptions
 from localagent.cli.terminal import say
@@ -226,7 +226,7 @@ def fetched(
     found, engine = locate(asked, options.backend)
     if isinstance(found, Path):
         return found.name.removesuffix(".gguf"), found, found, options.dialect
-    with Report(found) as report:
+    with PullReport(found) as report:
         path = WeightStore().pull(found, engine, progress or report)
     return found.name, found.name, path, options.dialect or found.dialect
 

@@ -108,18 +108,15 @@ def _tell_part(part: Any) -> Passage:
         case MalformedToolCallPart():
             return Passage("problem", f"malformed call ({part.reason}): {part.raw}")
         case ToolResultPart():
-            said = part.content if isinstance(part.content, str) else _joined(part.content)
+            content = part.content
+            text = content if isinstance(content, str) else " ".join(_tell_part(one).text for one in content)
             name = f" of {part.name}" if part.name else ""
             return Passage(
                 "problem" if part.is_error else "result",
-                f"{'error' * part.is_error or 'result'}{name}: {said}",
+                f"{'error' * part.is_error or 'result'}{name}: {text}",
             )
         case _:
             return Passage("note", f"[a part of kind {part.kind!r}]")
-
-
-def _joined(parts: Iterable[Any]) -> str:
-    return " ".join(_tell_part(part).text for part in parts)
 
 
 def _tell_media(part: ImagePart | AudioPart) -> str:

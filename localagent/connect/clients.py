@@ -23,7 +23,7 @@ NO_KEY = "localagent"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServedModel:
     """What a client is to use. `url`: the server, without /v1. `context`: the model's window, if known."""
 
     url: str
@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ValueToSet:
     """A value to be set. `goes_with`: as long as the value there is ours, so is this one, if changed, too."""
 
     keys: Keys
@@ -64,8 +64,8 @@ class Client:
     document: type[Document] | None = None
     """The format of its file; None if it reads nothing but its environment."""
     file: Callable[[], Path] = Path
-    entries: Callable[[Target], list[Entry]] = lambda _: []
-    environment: Callable[[Target], dict[str, str]] = lambda _: {}
+    entries: Callable[[ServedModel], list[ValueToSet]] = lambda _: []
+    environment: Callable[[ServedModel], dict[str, str]] = lambda _: {}
     """What it is started with."""
     hint: str = ""
     """What a user has to know besides."""
@@ -82,27 +82,27 @@ def _folder(variable: str, otherwise: str) -> Path:
     return Path(os.environ.get(variable) or Path.home() / otherwise).expanduser().absolute()
 
 
-def _codex(target: Target) -> list[Entry]:
+def _codex(target: ServedModel) -> list[ValueToSet]:
     provider = {"name": NAME, "base_url": f"{target.url}/v1", "wire_api": "responses"}
     if target.key_env:
         provider["env_key"] = target.key_env
     chosen = ("model_provider",)
-    entries = [Entry(("model",), target.model, chosen), Entry(chosen, NAME)]
+    entries = [ValueToSet(("model",), target.model, chosen), ValueToSet(chosen, NAME)]
     if target.context:
-        entries.append(Entry(("model_context_window",), target.context, chosen))
-    return [*entries, Entry(("model_providers", NAME), provider)]
+        entries.append(ValueToSet(("model_context_window",), target.context, chosen))
+    return [*entries, ValueToSet(("model_providers", NAME), provider)]
 
 
-def _claude(target: Target) -> list[Entry]:
+def _claude(target: ServedModel) -> list[ValueToSet]:
     base = ("env", "ANTHROPIC_BASE_URL")
     # The small model is for titles and summaries; a name that is not served would be an error.
     names = [f"ANTHROPIC_DEFAULT_{size}_MODEL" for size in ("OPUS", "SONNET", "HAIKU")]
-    entries = [Entry(base, target.url)]
-    entries += [Entry(("env", name), target.model, base) for name in ("ANTHROPIC_MODEL", *names)]
+    entries = [ValueToSet(base, target.url)]
+    entries += [ValueToSet(("env", name), target.model, base) for name in ("ANTHROPIC_MODEL", *names)]
     if target.key_env:
         print_key = f"echo %{target.key_env}%" if sys.platform == "win32" else f"printenv {target.key_env}"
-        return [*entries, Entry(("apiKeyHelper",), print_key, base)]
-    return [*entries, Entry(("env", "ANTHROPIC_AUTH_TOKEN"), NO_KEY, base)]
+        return [*entries, ValueToSet(("apiKeyHelper",), print_key, base)]
+    return [*entries, ValueToSet(("env", "ANTHROPIC_AUTH_TOKEN"), NO_KEY, base)]
 
 
 def _opencode_file() -> Path:
@@ -113,7 +113,7 @@ def _opencode_file() -> Path:
     return commented if commented.exists() else folder / "opencode.json"
 
 
-def _opencode(target: Target) -> list[Entry]:
+def _opencode(target: ServedModel) -> list[ValueToSet]:
     model: dict[str, Any] = {"name": target.model, "tool_call": True}
     if target.context:
         model["limit"] = {"context": target.context, "output": max(1, target.context // 4)}
@@ -126,9 +126,9 @@ def _opencode(target: Target) -> list[Entry]:
         "models": {target.model: model},
     }
     return [
-        Entry(("$schema",), "https://opencode.ai/config.json", in_new_file=True),
-        Entry(("model",), f"{NAME}/{target.model}"),
-        Entry(("provider", NAME), provider),
+        ValueToSet(("$schema",), "https://opencode.ai/config.json", in_new_file=True),
+        ValueToSet(("model",), f"{NAME}/{target.model}"),
+        ValueToSet(("provider", NAME), provider),
     ]
 
 
@@ -139,7 +139,7 @@ def _zed_file() -> Path:
     return folder / "zed" / "settings.json"
 
 
-def _zed(target: Target) -> list[Entry]:
+def _zed(target: ServedModel) -> list[ValueToSet]:
     can = {"tools": True, "images": False, "parallel_tool_calls": True, "prompt_cache_key": False}
     model = {
         "name": target.model,
@@ -149,12 +149,12 @@ def _zed(target: Target) -> list[Entry]:
     }
     provider = {"api_url": f"{target.url}/v1", "available_models": [model]}
     return [
-        Entry(("language_models", "openai_compatible", NAME), provider),
-        Entry(("agent", "default_model"), {"provider": NAME, "model": target.model}),
+        ValueToSet(("language_models", "openai_compatible", NAME), provider),
+        ValueToSet(("agent", "default_model"), {"provider": NAME, "model": target.model}),
     ]
 
 
-def _continue(target: Target) -> list[Entry]:
+def _continue(target: ServedModel) -> list[ValueToSet]:
     name = f"{target.model} ({NAME})"
     key = f"${{{{ secrets.{target.key_env} }}}}" if target.key_env else NO_KEY
     model: dict[str, Any] = {
@@ -169,11 +169,11 @@ def _continue(target: Target) -> list[Entry]:
     if target.context:
         model["defaultCompletionOptions"] = {"contextLength": target.context}
     start = {"name": "Local Config", "version": "1.0.0", "schema": "v1"}
-    needed = [Entry((key,), value, in_new_file=True) for key, value in start.items()]
-    return [*needed, Entry(("models", name), model)]
+    needed = [ValueToSet((key,), value, in_new_file=True) for key, value in start.items()]
+    return [*needed, ValueToSet(("models", name), model)]
 
 
-def _open_webui(target: Target) -> dict[str, str]:
+def _open_webui(target: ServedModel) -> dict[str, str]:
     return {
         "OPENAI_API_BASE_URL": f"{target.url}/v1",
         "OPENAI_API_KEY": target.key,

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypedDict
 
-from localagent.connect.clients import NAME, Client, Entry
+from localagent.connect.clients import NAME, Client, ValueToSet
 from localagent.connect.document import CannotEdit, Document, Keys
 from localagent.errors import SaveFailed, UsageError
 from localagent.files.paths import cannot_save, replace_file, user_path
@@ -80,7 +80,7 @@ class Connection:
         self.backup = folder / f"{client.name}.backup"
         """What the file said before we first changed it."""
 
-    def connect(self, entries: Sequence[Entry]) -> Change:
+    def connect(self, entries: Sequence[ValueToSet]) -> Change:
         """What setting these entries would change. Raises UsageError."""
         path = self._client.file()
         record = self._read_record()
@@ -201,7 +201,7 @@ def _about(path: Path) -> Iterator[None]:
         raise UsageError(f"{path}: {error}; nothing is changed") from None
 
 
-def _set(document: Document, entry: Entry) -> _Set:
+def _set(document: Document, entry: ValueToSet) -> _Set:
     depth, before = document.depth(entry.keys), document.raw(entry.keys)
     document.set(entry.keys, entry.value)
     goes_with = list(entry.goes_with) if entry.goes_with else None

@@ -32,7 +32,6 @@ class Jsonc(Document):
     kind = "JSON"
 
     def parse(self) -> Any:
-        """As `Document.parse`."""
         # Blanks instead of what JSON does not have: every position stays.
         self._plain = _COMMENT.sub(
             lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\r\n]", " ", m[0]), self.text

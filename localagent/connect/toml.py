@@ -41,7 +41,6 @@ class Toml(Document):
     kind = "TOML"
 
     def parse(self) -> Any:
-        """As `Document.parse`."""
         value = tomllib.loads(self.text)
         self._statements = list(self._split())
         self._root = list(takewhile(lambda statement: statement.value is not None, self._statements))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from localagent.hosts.memory.estimate import Estimate
 
 
-class Header(Protocol):
+class WeightsHeader(Protocol):
     """What weights tell about a model that has not been loaded."""
 
     @property
@@ -90,7 +90,7 @@ class Backend:
     """What a repository needs to have for it, in words."""
     takes: Callable[[Path], bool]
     """Whether a path is to be loaded by this engine. Of several that take it, the last in the table does."""
-    read: Callable[[Path], Header]
+    read: Callable[[Path], WeightsHeader]
     """Reads and checks the header of weights. Raises InvalidWeights."""
     estimate: Callable[[Path, int], Estimate]
     """The memory that weights take with one lane of so many tokens. Raises InvalidWeights."""

@@ -1,8 +1,8 @@
 """One generation as a state machine: it says what it needs next and is told what came of it.
 
-`Generation` calls no engine and knows no thread. The scheduler asks it for the next chunk of the prompt until
-there is none left, and then tells it every token that was drawn; it answers with the tokens as text, and with
-the reason to stop when there is one.
+`GenerationState` calls no engine and knows no thread. The scheduler asks it for the next chunk of the prompt
+until there is none left, and then tells it every token that was drawn; it answers with the tokens as text,
+and with the reason to stop when there is one.
 
 A prompt that goes on from a known prefix is to give the same tokens as one evaluated from the start, whatever
 else is being served. Where the floating-point sums depend on the cuts between chunks, these depend on the
@@ -49,7 +49,7 @@ class Stop(NamedTuple):
     """A checkpoint is to be taken there."""
 
 
-class Generation:
+class GenerationState:
     """The state of one generation. The scheduler adds the engine's seconds to `prefill` and `decode`."""
 
     def __init__(

@@ -12,26 +12,25 @@ import os
 import platform
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from localagent.errors import EngineFailed, UsageError
 from localagent.hosts.channel import Channel, EngineGeneration
 from localagent.hosts.engine import Engine, Vocabulary
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.job import Job
 from localagent.hosts.owner import OwnerThread
 from localagent.hosts.prefix import PrefixCache, SnapshotFolder, SnapshotKey, Snapshots, Transcripts
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
-from localagent.hosts.prompting import Prompting
+from localagent.hosts.prompting import Prompting, PromptingHost
 from localagent.hosts.protocol import CancelFlag, Constraint
 from localagent.hosts.sampling import Sampling
 from localagent.hosts.scheduler import Scheduler
-from localagent.prompt.segments import Prompt, Raw
-from localagent.prompt.template import ChatTemplate
+from localagent.prompt.segments import Prompt
 
 DEFAULT_CONTEXT = 32_768
 LOADED_VARIABLE = "LOCALAGENT_LOADED_NOTE"
@@ -62,7 +61,7 @@ class Reuse:
     snapshots: SnapshotFolder | None = None
 
 
-class EngineHost:
+class EngineHost(PromptingHost):
     """One loaded model. Close it, or use it as a context manager."""
 
     def __init__(
@@ -176,49 +175,6 @@ class EngineHost:
             self._known = ids.stop
         return vocabulary
 
-    @property
-    def template_source(self) -> str | None:
-        """The chat template's jinja source."""
-        return self._identity.chat_template
-
-    @property
-    def template(self) -> ChatTemplate:
-        """The model's chat template, compiled at the first use. Raises TemplateFailed."""
-        return self._prompting.template
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        limit: float | None = None,
-        **variables: Any,
-    ) -> Prompt:
-        """Render with the model's chat template and tokenize; text that the model wrote keeps its tokens.
-
-        `limit`, `variables`: see `protocol.Host` and `ChatTemplate`. Raises TemplateFailed, ContextOverflow.
-        """
-        return self._prompting.render(messages, tools, limit, variables)
-
-    def write(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
-    ) -> str:
-        """The text of a prompt, which needs no engine. Raises TemplateFailed."""
-        return self.template.render(messages, tools, **variables).text
-
-    def raw_prompt(self, raw: Raw) -> Prompt:
-        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
-        model has no tokens for it.
-        """
-        return self._prompting.raw(raw)
-
-    def check(self, prompt: Prompt) -> None:
-        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
-        self._prompting.check(prompt)
-
     def generate(
         self,
         prompt: Prompt,
@@ -236,7 +192,7 @@ class EngineHost:
             raise UsageError(f"logit_bias has an id outside the vocabulary of {engine.vocabulary.size:,}")
         channel = Channel(self._owner.wake)
         size = engine.context_size
-        generation = Generation(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
+        generation = GenerationState(ids, sampling, engine.vocabulary, size, Cuts.of(engine))
         scheduler, job = self._scheduler, Job(generation, channel, cancel, constraint, self._scope)
         running = EngineGeneration(self._owner, channel, self._prompting.recorder(prompt))
         with self._noting:
@@ -244,10 +200,6 @@ class EngineHost:
         # Last: an interrupt before it leaves nothing behind, and one after it drops the generation.
         self._owner.post(lambda: scheduler.add(job))
         return running
-
-    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
-        return self._prompting.tokenize(text, special)
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localagent.hosts.bounds import Bounds
 from localagent.hosts.channel import Channel
 from localagent.hosts.engine import Lane
-from localagent.hosts.generation import Generation
+from localagent.hosts.generation import GenerationState
 from localagent.hosts.lookup import PromptLookup
 from localagent.hosts.prefix.cache import Seat
 from localagent.hosts.prefix.saved import Loading
@@ -31,7 +31,7 @@ class Job:
 
     def __init__(
         self,
-        generation: Generation,
+        generation: GenerationState,
         channel: Channel,
         cancel: CancelFlag | None = None,
         constraint: Constraint | None = None,

@@ -123,3 +123,56 @@ class Prompting:
     def recorder(self, prompt: Prompt) -> Callable[[Sequence[Token]], None]:
         """A function that remembers what the model wrote after this prompt."""
         return recorder(prompt, self._template, self.transcripts, self._vocabulary.piece)
+
+
+class PromptingHost:
+    """What a host has of `protocol.Host` by making its prompts in this process, with a `Prompting`."""
+
+    _prompting: Prompting
+
+    @property
+    def template_source(self) -> str | None:
+        """The chat template's jinja source."""
+        return self._prompting.source
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The model's chat template, compiled at the first use. Raises TemplateFailed."""
+        return self._prompting.template
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        limit: float | None = None,
+        **variables: Any,
+    ) -> Prompt:
+        """Render with the model's chat template and tokenize; text that the model wrote keeps its tokens.
+
+        `limit`, `variables`: see `Renderer` and `ChatTemplate`. Raises TemplateFailed, ContextOverflow.
+        """
+        return self._prompting.render(messages, tools, limit, variables)
+
+    def write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The text of a prompt, which needs no engine. Raises TemplateFailed."""
+        return self.template.render(messages, tools, **variables).text
+
+    def raw_prompt(self, raw: Raw) -> Prompt:
+        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
+        model has no tokens for it.
+        """
+        return self._prompting.raw(raw)
+
+    def check(self, prompt: Prompt) -> None:
+        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
+        self._prompting.check(prompt)
+
+    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
+        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
+        return self._prompting.tokenize(text, special)

@@ -41,7 +41,7 @@ class ServerStatus:
     """The last failure."""
 
 
-class Server:
+class McpServer:
     """One server of the configuration. `report` receives failures that no caller is waiting for."""
 
     def __init__(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from localagent.errors import InvalidTool, McpFailed, ToolError, UsageError
 from localagent.mcp.config import ServerConfig, load_config
 from localagent.mcp.failures import failure
-from localagent.mcp.server import Server, ServerStatus
+from localagent.mcp.server import McpServer, ServerStatus
 from localagent.mcp.tools import as_output, offered_tool
 from localagent.mcp.transport import require
 from localagent.tools.bounds import TOOL_BOUNDS, ToolRoom
@@ -86,7 +86,7 @@ class McpServers:
         self._lock = threading.Lock()
         self._stack: ExitStack | None = None
         self._portal: BlockingPortal | None = None
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, McpServer] = {}
         self._made: dict[str, tuple[tuple[ListedTool, ...], Sequence[Tool | InvalidTool], int]] = {}
         self._warned: set[tuple[str, str]] = set()
 
@@ -187,7 +187,7 @@ class McpServers:
             raise UsageError(CLOSED)
         portal.call(server.restart)
 
-    def _offered(self, server: Server) -> tuple[Sequence[Tool | InvalidTool], int]:
+    def _offered(self, server: McpServer) -> tuple[Sequence[Tool | InvalidTool], int]:
         """The tools of a server, built once for each of its lists, and how many more it has."""
         listing, config, first = server.listing, server.config, server.first or {}
         known = self._made.get(config.name)
@@ -269,13 +269,13 @@ class McpServers:
         hear = partial(self._on_problem, name, problem)
         threading.Thread(target=hear, name="localagent-mcp-problem", daemon=True).start()
 
-    async def _supervise(self, *, task_status: TaskStatus[tuple[dict[str, Server], anyio.Event]]) -> None:
+    async def _supervise(self, *, task_status: TaskStatus[tuple[dict[str, McpServer], anyio.Event]]) -> None:
         """The task that owns all connections."""
         import anyio
 
         async with anyio.create_task_group() as tasks:
             servers = {
-                config.name: Server(config, tasks, self._start_timeout, self._report)
+                config.name: McpServer(config, tasks, self._start_timeout, self._report)
                 for config in self._configs
             }
             stop = anyio.Event()

@@ -118,7 +118,7 @@ def describe_unpaired(result: ToolResultPart) -> str:
 
 
 @dataclass(slots=True)
-class Batch:
+class AnsweredCalls:
     """The calls of one assistant turn, and what came back so far."""
 
     at: int

@@ -49,7 +49,7 @@ from localagent.messages import (
     UnknownPart,
     UserMessage,
 )
-from localagent.prompt.pairing import Asked, Batch, describe_unpaired
+from localagent.prompt.pairing import AnsweredCalls, Asked, describe_unpaired
 from localagent.wording import quoted
 
 M = TypeVar("M", bound=BaseMessage)
@@ -130,7 +130,7 @@ class _Builder:
         self._target = target
         self._sent: list[ModelMessage | None] = []
         self._systems: list[SystemMessage] = []
-        self._batch: Batch | None = None
+        self._batch: AnsweredCalls | None = None
         self._images = 0
         self._ids: set[str] = set()
 
@@ -229,7 +229,7 @@ class _Builder:
             return
         self._sent.append(_sent(AssistantMessage, tuple(content)))
         if asked:
-            self._batch = Batch(at, len(self._sent), asked, sent)
+            self._batch = AnsweredCalls(at, len(self._sent), asked, sent)
             self._sent += (None, None)
 
     def _add_results(self, at: int, content: Iterable[Any]) -> None:

@@ -39,7 +39,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PinnedFiles:
     """The files to fetch, pinned to one commit."""
 
     repo: str
@@ -86,7 +86,7 @@ def _ask(repo: str, revision: str) -> Any:
             raise DownloadFailed(f"the answer for {repo} {reason}") from error
 
 
-def plan(source: HubSource) -> Plan:
+def plan(source: HubSource) -> PinnedFiles:
     """Ask the repository for the files of `source`, with their sizes and hashes."""
     info = _ask(source.repo, source.revision)
     files = tuple(
@@ -97,10 +97,10 @@ def plan(source: HubSource) -> Plan:
     if not files or len(files) < len(source.files) or not info.sha:
         wanted = source.file or f"{source.subfolder or '.'}/{{{','.join(source.patterns)}}}"
         raise DownloadFailed(f"{source.repo} ({source.revision}) has no file {wanted}")
-    return Plan(source.repo, info.sha, files)
+    return PinnedFiles(source.repo, info.sha, files)
 
 
-def fetch(plan: Plan, folder: Path, source: HubSource, progress: Progress) -> None:
+def fetch(plan: PinnedFiles, folder: Path, source: HubSource, progress: Progress) -> None:
     """Download the plan's files to `folder`, continuing each where an earlier attempt stopped."""
     done = 0
     progress("download", tree_size(folder), plan.size)
@@ -120,7 +120,7 @@ def _downloaded(progress: Progress, before: int, total: int) -> Callable[[int], 
     return lambda size: progress("download", before + size, total)
 
 
-def check(plan: Plan, folder: Path, advance: Callable[[int], None]) -> list[tuple[str, str]]:
+def check(plan: PinnedFiles, folder: Path, advance: Callable[[int], None]) -> list[tuple[str, str]]:
     """Check all files against the published hashes, and return the (path, sha256) of each.
 
     Raises HashMismatch for a wrong file and deletes it, so that the next attempt starts it again.
@@ -154,7 +154,7 @@ class _Part(io.BufferedWriter):
         return written
 
 
-def _fetch_file(plan: Plan, file: RemoteFile, part: _Part) -> None:
+def _fetch_file(plan: PinnedFiles, file: RemoteFile, part: _Part) -> None:
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # has no __all__

@@ -36,7 +36,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParsedUrl:
     """A URL that may be fetched if its addresses may: those are not looked up yet."""
 
     scheme: str
@@ -65,7 +65,7 @@ class Endpoint:
     address: Any
 
 
-def read_url(url: str) -> Target:
+def read_url(url: str) -> ParsedUrl:
     """The parts of a URL. Raises ToolError for one that is not fetched, whatever it resolves to."""
     if len(url) > MAX_URL:
         raise ToolError(f"the URL has {len(url):,} characters: at most {MAX_URL:,} are taken")
@@ -86,7 +86,7 @@ def read_url(url: str) -> Target:
     )
     if port == 0 or pieces.netloc.endswith(":"):
         raise ToolError(f"{url!r:.200} is not a URL: the port is wrong")
-    return Target(pieces.scheme, _host(host, "[" in pieces.netloc), port or _PORTS[pieces.scheme], path)
+    return ParsedUrl(pieces.scheme, _host(host, "[" in pieces.netloc), port or _PORTS[pieces.scheme], path)
 
 
 def _host(host: str, brackets: bool) -> str:
@@ -116,7 +116,7 @@ def _host(host: str, brackets: bool) -> str:
     return name
 
 
-def resolve(target: Target, seconds: float, allow_private: bool) -> list[Endpoint]:
+def resolve(target: ParsedUrl, seconds: float, allow_private: bool) -> list[Endpoint]:
     """The addresses of a host. Raises ToolError when there are none, or when one of them is not public."""
     found = _looked_up(target, seconds)
     endpoints = []
@@ -132,7 +132,7 @@ def resolve(target: Target, seconds: float, allow_private: bool) -> list[Endpoin
     return endpoints
 
 
-def _looked_up(target: Target, seconds: float) -> list[Any]:
+def _looked_up(target: ParsedUrl, seconds: float) -> list[Any]:
     """What the system answers for a host, within that time: its own look-up takes no timeout."""
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 

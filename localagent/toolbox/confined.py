@@ -39,7 +39,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """What lies in a folder."""
 
     name: str
@@ -128,13 +128,13 @@ class ConfinedFolder:
                 f"{shown(parts)} is too large to read: {state.st_size:,} bytes, at most {limit:,} are read"
             )
 
-    def entries(self, parts: Parts) -> Iterator[Entry]:
+    def entries(self, parts: Parts) -> Iterator[FolderEntry]:
         """What lies in a folder, in the order of the system. Raises ToolError."""
         with self.folder(parts) as folder, _explained(parts, None, "read"), os.scandir(folder) as found:
             for item in found:
                 with suppress(FileNotFoundError):  # removed meanwhile
                     state = item.stat(follow_symlinks=False)
-                    yield Entry(item.name, _kind(state.st_mode), state.st_size)
+                    yield FolderEntry(item.name, _kind(state.st_mode), state.st_size)
 
     def replace(self, parts: Parts, data: bytes) -> int | None:
         """Write a file in one step: a reader sees the old content or all of the new. Permissions are kept.

@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 
 from localagent.distribution import install_command
 from localagent.errors import ToolError, UsageError
-from localagent.toolbox.addresses import Endpoint, Target, read_url, resolve
+from localagent.toolbox.addresses import Endpoint, ParsedUrl, read_url, resolve
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_HEADERS = 100
@@ -102,7 +102,7 @@ def fetch(url: str, limits: Limits, cancel: threading.Event) -> Fetched:
     raise ToolError(f"{url:.200}: more than {limits.max_redirects} redirects")
 
 
-def _get(target: Target, limits: Limits, clock: Clock) -> Fetched | str:
+def _get(target: ParsedUrl, limits: Limits, clock: Clock) -> Fetched | str:
     """The answer to one request, or where it redirects to. Raises ToolError."""
     require()
     import httpcore2

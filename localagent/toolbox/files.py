@@ -14,7 +14,7 @@ from typing import Any
 from localagent.errors import ToolError
 from localagent.messages import ImagePart, ResultPart
 from localagent.messages.media import MAX_BYTES, sniff
-from localagent.toolbox.confined import ConfinedFolder, Entry, Parts, shown
+from localagent.toolbox.confined import ConfinedFolder, FolderEntry, Parts, shown
 from localagent.toolbox.searching import make_search_files
 from localagent.tools import FileChange, Tool, tool
 
@@ -127,7 +127,7 @@ def make_write_file(confined: ConfinedFolder) -> Tool:
 
 def list_folder(confined: ConfinedFolder, parts: Parts, hidden: bool) -> str:
     """One line for each thing in a folder, then notes on what is not listed. Raises ToolError."""
-    found: list[Entry] = []
+    found: list[FolderEntry] = []
     unlisted, complete = 0, True
     for number, entry in enumerate(confined.entries(parts)):
         if number == SCANNED:
@@ -149,7 +149,7 @@ def list_folder(confined: ConfinedFolder, parts: Parts, hidden: bool) -> str:
     return "\n".join(lines)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: FolderEntry) -> str:
     name = shown((entry.name,))
     match entry.kind:
         case "folder":

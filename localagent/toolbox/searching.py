@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from localagent.errors import ToolError
 from localagent.hosts.protocol import Cancelled
-from localagent.toolbox.confined import MAX_PATH, VERSION_CONTROL, ConfinedFolder, Entry, Parts, shown
+from localagent.toolbox.confined import MAX_PATH, VERSION_CONTROL, ConfinedFolder, FolderEntry, Parts, shown
 from localagent.tools import Tool, ToolContext, tool
 
 FOUND = 60
@@ -97,7 +97,7 @@ class Search:
         notes = [note for note in (self.stopped, *left_out) if note]
         return "\n".join((*self.lines, *(f"({note})" for note in notes)))
 
-    def _walk(self, start: Parts) -> Iterator[tuple[Parts, Entry]]:
+    def _walk(self, start: Parts) -> Iterator[tuple[Parts, FolderEntry]]:
         """Files and folders in order, those of a folder before what lies deeper."""
         waiting = [start]
         while waiting and not self.full:
@@ -115,7 +115,7 @@ class Search:
                     deeper.append(parts)
             waiting += (parts for parts in reversed(deeper) if sum(map(len, parts)) + len(parts) <= MAX_PATH)
 
-    def _entries(self, folder: Parts) -> Iterator[Entry]:
+    def _entries(self, folder: Parts) -> Iterator[FolderEntry]:
         for entry in self.confined.entries(folder):
             if self.context.cancel.is_set():
                 raise Cancelled

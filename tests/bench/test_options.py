@@ -14,7 +14,7 @@ import pytest
 from localagent.cli.app import app
 from localagent.errors import UsageError
 from localagent_bench.cli.server import ServerOptions
-from localagent_bench.model.plan import Plan
+from localagent_bench.model.plan import ModelPlan
 from localagent_bench.model.sides import Side
 from localagent_bench.model.speed import Sizes
 from localagent_bench.parsers import plan as of_parsers
@@ -37,7 +37,7 @@ def asked(monkeypatch, capsys):
     """The plan that the options make, and the options that are recorded."""
     monkeypatch.setattr(model, "_fetch", lambda sides: ("what loads", [side.name for side in sides]))
 
-    def run(*words: str) -> tuple[Plan, dict[str, Any]]:
+    def run(*words: str) -> tuple[ModelPlan, dict[str, Any]]:
         plans = []
         monkeypatch.setattr("localagent_bench.model.plan.measure", lambda *given: plans.append(given))
         bench("model", *words, "--json")
@@ -50,13 +50,13 @@ def asked(monkeypatch, capsys):
 
 def test_a_model_is_measured_as_the_help_says(asked):
     plan, options = asked("lfm2-nano")
-    assert plan == Plan([NANO], Sizes((0, 512, 2048), 256, 64, 3), 10, None, 100, 1, 512)
+    assert plan == ModelPlan([NANO], Sizes((0, 512, 2048), 256, 64, 3), 10, None, 100, 1, 512)
     assert options == {
         "sides": ["lfm2-nano"], "depths": "0,512,2048", "prompt": 256, "decode": 64, "rounds": 3,
         "exchanges": 10, "sample": 100, "tools": None, "seed": 1, "all": False, "max_tokens": 512,
     }  # fmt: skip
     plan, _ = asked("lfm2-nano", "--quick")
-    assert plan == Plan([NANO], Sizes((0, 256), 64, 32, 2), 3, None, 21, 1, 512)
+    assert plan == ModelPlan([NANO], Sizes((0, 256), 64, 32, 2), 3, None, 21, 1, 512)
 
 
 def test_options_go_before_those_of_quick(asked):
@@ -66,7 +66,7 @@ def test_options_go_before_those_of_quick(asked):
         "--backend", "llamacpp", "--dialect", "lfm2",
     )  # fmt: skip
     common = {"dialect": "lfm2", "backend": "llamacpp", "context": 99, "threads": 1}
-    assert plan == Plan(
+    assert plan == ModelPlan(
         [Side("lfm2-nano", (), tuple(common.items()))], Sizes((0, 9), 64, 32, 7), 0, "none", 2, 5, 8
     )
     assert options == {
@@ -173,21 +173,23 @@ def test_progress_is_a_bar_on_a_terminal_which_leaves_nothing(monkeypatch):
 # Parsers
 
 
-def planned(monkeypatch, *words: str) -> of_parsers.Plan:
+def planned(monkeypatch, *words: str) -> of_parsers.ParserPlan:
     plans = []
     monkeypatch.setattr(of_parsers, "measure", lambda results, plan, say: plans.append(plan))
     bench("parsers", *words)
     return plans[0]
 
 
-def children(plan: of_parsers.Plan) -> list[tuple[str, str]]:
+def children(plan: of_parsers.ParserPlan) -> list[tuple[str, str]]:
     return [(each.name, each.command[0]) for each in plan.parsers]
 
 
 def test_parsers_are_measured_as_the_help_says(monkeypatch):
     plan = planned(monkeypatch)
     assert children(plan) == [(name, sys.executable) for name in ADAPTERS.values()]
-    expected = of_parsers.Plan(plan.parsers, [*of_parsers.CORPORA], [], None, True, True, 1, 50, False, False)
+    expected = of_parsers.ParserPlan(
+        plan.parsers, [*of_parsers.CORPORA], [], None, True, True, 1, 50, False, False
+    )
     assert plan == expected
     kinds = planned(monkeypatch, "--fault", "inside", "--fault", "cut", "--fault", "inside").kinds
     assert kinds == ("inside", "cut")
@@ -208,7 +210,7 @@ def test_options_of_parsers(monkeypatch, tmp_path):
         ("localagent", sys.executable), ("SGLang", "/x/python"), ("./my parser", "./my"),
     ]  # fmt: skip
     assert plan.corpora == ["cases", str(mine)]
-    assert plan == of_parsers.Plan(
+    assert plan == of_parsers.ParserPlan(
         plan.parsers, plan.corpora, ["hermes"], tmp_path, False, False, 4, None, True, True
     )
 
@@ -284,7 +286,9 @@ def test_servers_are_checked_and_then_loaded_unless_one_is_left_out(monkeypatch,
 
     steps = []
     monkeypatch.setattr(
-        target.Target, "at", lambda url, named, timeout: steps.append((url, named, timeout)) or Found(url)
+        target.MeasuredServer,
+        "at",
+        lambda url, named, timeout: steps.append((url, named, timeout)) or Found(url),
     )
     monkeypatch.setattr(target, "describe", lambda results, found: steps.append(("describe", len(found))))
 

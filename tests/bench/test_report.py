@@ -18,7 +18,7 @@ import pytest
 from localagent.errors import UsageError
 from localagent_bench.charts import draw, specify
 from localagent_bench.report import render, write_report
-from localagent_bench.results import Chart, Column, Results, Run, Table
+from localagent_bench.results import BenchRun, Chart, Column, Results, Table
 
 FAULTS = Table(
     "demo.faults",
@@ -56,7 +56,7 @@ PARSERS = (
 )
 
 
-def run(bench: str = "demo", factor: float = 1.0) -> Run:
+def run(bench: str = "demo", factor: float = 1.0) -> BenchRun:
     with Results(bench, {"quick": True, "cuts": [1, 2]}) as results:
         for at, parser in enumerate(PARSERS):
             time = None if at == 1 else 3.5 * factor * (at + 1)
@@ -147,8 +147,10 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def test_no_runs_and_empty_ones_are_pages_too() -> None:
     assert "0 runs" in render([])
-    assert "<h2" in render([Run("b")])
-    render([Run("b", machine={"cores": None, "more": {"a": [1]}}, tables={"t": FAULTS}, rows={"t": [{}]})])
+    assert "<h2" in render([BenchRun("b")])
+    render(
+        [BenchRun("b", machine={"cores": None, "more": {"a": [1]}}, tables={"t": FAULTS}, rows={"t": [{}]})]
+    )
 
 
 def between(page: str, start: str, end: str) -> str:
@@ -181,7 +183,7 @@ CHECKED = Table(
 OTHER = Table("demo.other", "Other", (Column("x", "x"),))
 
 
-def checked(**more: Any) -> Run:
+def checked(**more: Any) -> BenchRun:
     """A run of which all is known."""
     rows: list[dict[str, Any]] = [
         {"parser": "a", "n": 1, "us": 1.25, "outcome": "passes", "note": "y" * 29},
@@ -211,7 +213,7 @@ def checked(**more: Any) -> Run:
         ],
         "seconds": 89.96,
     }
-    return Run("demo", **told | more)
+    return BenchRun("demo", **told | more)
 
 
 def test_the_page_of_one_run_is_all_that_its_file_says() -> None:
@@ -362,7 +364,7 @@ def test_a_table_that_one_of_two_runs_has_is_shown_with_its_letter() -> None:
 
 
 def test_runs_of_several_benchmarks_have_a_part_each() -> None:
-    page = render([checked(), Run("other"), checked()])
+    page = render([checked(), BenchRun("other"), checked()])
     assert between(page, "<title>", "</title>") == "localagent bench"
     assert re.findall("<b>(.*?)</b>", between(page, "<header", "</header>")) == ["demo", "other"]
     assert re.findall('aria-label="(Contents.*?)"', page) == ["Contents: demo", "Contents: other"]

@@ -18,10 +18,10 @@ import localagent_bench
 from localagent.errors import UsageError
 from localagent_bench.cli.output import show_run
 from localagent_bench.results import (
+    BenchRun,
     Chart,
     Column,
     Results,
-    Run,
     Table,
     best_cells,
     in_order,
@@ -46,7 +46,7 @@ SPEED = Table(
 )
 
 
-def written(path: Path, options: dict[str, Any] | None = None) -> Run:
+def written(path: Path, options: dict[str, Any] | None = None) -> BenchRun:
     with path.open("w") as file, Results("demo", options or {"quick": True}, file.write) as results:
         results.add(SPEED, side="a", n=1, speed=1.5)
         results.add(SPEED, side="b", n=1, speed=math.inf)
@@ -115,7 +115,7 @@ def test_each_line_says_what_it_is(tmp_path: Path) -> None:
         {"kind": "case", "table": "demo.speed", "side": "a", "text": "\u2028x", "calls": [{"name": "f"}]},
         {"kind": "end", "seconds": run.seconds},
     ]
-    assert run == Run(
+    assert run == BenchRun(
         **head,
         options={"quick": True},
         tables={"demo.speed": SPEED},
@@ -162,7 +162,7 @@ def test_a_run_says_on_which_machine_and_with_which_packages(monkeypatch: pytest
 def test_runs_put_together_are_read_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "results"
     path.write_text('{"kind": "run", "bench": "a"}\n{"kind": "run", "bench": "b", "started": "s"}\n\n')
-    assert read_runs(path) == [Run("a"), Run("b", "s")]
+    assert read_runs(path) == [BenchRun("a"), BenchRun("b", "s")]
     with pytest.raises(UsageError, match=r"^.*/none cannot be read: No such file or directory$"):
         read_runs(tmp_path / "none")
     path.write_text("\n")

@@ -15,7 +15,7 @@ from localagent.cli.talk import clipboard
 from localagent.cli.talk.chat import Chat
 from localagent.cli.talk.commands import KEYS
 from localagent.cli.talk.conversation import Conversation
-from localagent.cli.talk.prompt import Prompt
+from localagent.cli.talk.prompt import ChatInput
 from localagent.cli.talk.speaker import Speaker
 from localagent.errors import EngineFailed, UsageError
 from localagent.session import SessionStore
@@ -62,7 +62,7 @@ def talk(monkeypatch, capsys, tmp_path):
             model, list(tools), ModelOptions(), ToolOptions(), {}, more.get("load", lambda _: model)
         )
         speaker._approvals = more.get("approvals")
-        monkeypatch.setattr(Prompt, "lines", lambda _: iter(lines))
+        monkeypatch.setattr(ChatInput, "lines", lambda _: iter(lines))
         chat = Chat(speaker, conversation, ExitStack(), stats=False)
         capsys.readouterr()
         chat.run()

@@ -14,7 +14,7 @@ import typer
 
 from localagent.cli import connect
 from localagent.cli.connect import connect_client
-from localagent.connect.clients import Target
+from localagent.connect.clients import ServedModel
 from localagent.errors import ServerRefused, ServerUnreachable, StreamBroken, UnknownModel, UsageError
 
 FREE = "http://127.0.0.1:9"
@@ -78,8 +78,8 @@ def models(*ids, **more):
     [("http://a:1", "http://a:1"), ("https://a:1/v1/", "https://a:1"), ("http://a:1/x/", "http://a:1/x")],
 )
 def test_an_address_is_taken_with_and_without_v1(url, base):
-    assert connect._target(url, "m", None, ask=False) == Target(base, "m", None, None)
-    assert connect._target(url, None, "KEY", ask=False) == Target(base, "", None, "KEY")
+    assert connect._target(url, "m", None, ask=False) == ServedModel(base, "m", None, None)
+    assert connect._target(url, None, "KEY", ask=False) == ServedModel(base, "", None, "KEY")
 
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://", "http:///x", "http://a b", "http://a\x07b", ""])
@@ -98,15 +98,15 @@ def test_a_key_is_no_name_of_a_variable():
 
 def test_the_server_says_what_was_not_given(server, capsys, monkeypatch):
     server.body = models("a", "b", context_length=7)
-    assert connect._target(f"{server.url}/v1", None, None, ask=True) == Target(server.url, "a", 7)
-    assert connect._target(server.url, "b", None, ask=True) == Target(server.url, "b", 7)
+    assert connect._target(f"{server.url}/v1", None, None, ask=True) == ServedModel(server.url, "a", 7)
+    assert connect._target(server.url, "b", None, ask=True) == ServedModel(server.url, "b", 7)
     assert server.keys == [("/v1/models", None)] * 2
     assert capsys.readouterr().err == ""
-    assert connect._target(server.url, "c", None, ask=True) == Target(server.url, "c")
+    assert connect._target(server.url, "c", None, ask=True) == ServedModel(server.url, "c")
     assert capsys.readouterr().err == "note: c is none of the models there, unless by an alias\n"
     server.body = models("a", context_length="7")
     monkeypatch.setenv("KEY", "secret")
-    assert connect._target(server.url, "a", "KEY", ask=True) == Target(server.url, "a", None, "KEY")
+    assert connect._target(server.url, "a", "KEY", ask=True) == ServedModel(server.url, "a", None, "KEY")
     assert server.keys[-1] == ("/v1/models", "Bearer secret")
 
 
@@ -132,7 +132,9 @@ def test_a_server_that_cannot_say_its_models(server, status, body, kind, says):
     with pytest.raises(kind) as error:
         connect._target(server.url, None, None, ask=True)
     assert says.replace("URL", server.url) in str(error.value)
-    assert connect._target(server.url, "m", None, ask=True) == Target(server.url, "m"), "it is not needed"
+    assert connect._target(server.url, "m", None, ask=True) == ServedModel(server.url, "m"), (
+        "it is not needed"
+    )
 
 
 def test_a_server_that_wants_a_key(server):
@@ -148,7 +150,7 @@ def test_nobody_there():
     with pytest.raises(ServerUnreachable) as error:
         connect._target(FREE, None, None, ask=True)
     assert str(error.value).startswith(f"no server answers at {FREE} (")
-    assert connect._target(FREE, "m", None, ask=True) == Target(FREE, "m"), "it is not needed"
+    assert connect._target(FREE, "m", None, ask=True) == ServedModel(FREE, "m"), "it is not needed"
 
 
 # What is shown, asked and written

@@ -17,7 +17,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from localagent.cli.talk import prompt as typing
-from localagent.cli.talk.prompt import Prompt, _leave_with_terminal, _prompt_session
+from localagent.cli.talk.prompt import ChatInput, _leave_with_terminal, _prompt_session
 from localagent.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def typed(monkeypatch):
     def read(keys, kept=None):
         with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
             pipe.send_bytes((keys if isinstance(keys, bytes) else keys.encode()) + CTRL_D.encode())
-            return list(Prompt(kept, commands).lines())
+            return list(ChatInput(kept, commands).lines())
 
     return read
 
@@ -98,7 +98,7 @@ def test_a_prompt_begins_with_what_was_given_and_typed_before(monkeypatch):
             return "line"
 
     monkeypatch.setattr(typing, "_prompt_session", lambda *_: Session())
-    prompt = Prompt(None, commands, lambda: before.pop(0))
+    prompt = ChatInput(None, commands, lambda: before.pop(0))
     prompt.begin("given")
     assert list(prompt.lines()) == ["line", "line"], "the terminal is gone"
     assert asked == [("> ", "given\ntyped"), ("> ", ""), ("> ", "more")]
@@ -108,10 +108,10 @@ def test_in_a_pipe_each_line_is_one(monkeypatch):
     monkeypatch.setattr(typing, "on_terminal", lambda: False)
     pipe = io.BytesIO("\ufeffone \r\n\n é\nlast".encode())
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
-    assert list(Prompt(None, commands).lines()) == ["one ", "", " é", "last"]
+    assert list(ChatInput(None, commands).lines()) == ["one ", "", " é", "last"]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a\xff\n")))
     with pytest.raises(UsageError, match="standard input is not UTF-8 text: byte 0xff at offset 1"):
-        list(Prompt(None, commands).lines())
+        list(ChatInput(None, commands).lines())
 
 
 def test_a_message_is_written_in_an_editor_as_markdown(typed, monkeypatch):
@@ -183,7 +183,7 @@ def test_messages_that_arrive_meanwhile_are_printed_harmlessly(monkeypatch):
     monkeypatch.setattr(typing, "_prompt_session", lambda *_: Session())
     before = sys.stdout, sys.stderr
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=Screen()):
-        assert list(Prompt(None, commands).lines()) == []
+        assert list(ChatInput(None, commands).lines()) == []
     assert (sys.stdout, sys.stderr) == before
     assert "server: \\x1b[2Jgone\nand this\n" in "".join(shown)
 

@@ -12,7 +12,7 @@ import pytest
 
 from localagent.catalog import load_catalog
 from localagent.cli import loading
-from localagent.cli.loading import Report, licence_text, open_model
+from localagent.cli.loading import PullReport, licence_text, open_model
 from localagent.cli.options import ModelOptions
 from localagent.errors import UnknownModel, UsageError
 
@@ -22,7 +22,7 @@ def said(capsys):
     """The lines on stderr, where it is no terminal."""
 
     def report(*calls, spec=None):
-        with Report(spec) as shown:
+        with PullReport(spec) as shown:
             for call in calls:
                 shown(*call)
         printed = capsys.readouterr()
@@ -85,7 +85,7 @@ def test_a_licence_has_its_address_and_terms_as_far_as_there_are_any():
 def test_bars_on_a_terminal_leave_the_streams_alone(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     before = sys.stdout, sys.stderr
-    with Report() as shown:
+    with PullReport() as shown:
         shown("download", 1, 4)
         assert (sys.stdout, sys.stderr) == before
         shown("download", 4, 4)
@@ -112,7 +112,7 @@ def test_a_command_loads_for_one_person(loads):
     open_model(ModelOptions(model="lfm2-na"))
     open_model(ModelOptions(model="lfm2-nano", **GIVEN), snapshots=True)
     shown = [options.pop("progress") for _, options in loads]
-    assert all(isinstance(each, Report) for each in shown)
+    assert all(isinstance(each, PullReport) for each in shown)
     assert loads == [
         ("lfm2-nano", {**dict.fromkeys(GIVEN), "snapshots": False, "lanes": 1}),
         ("lfm2-nano", {**GIVEN, "snapshots": True, "lanes": 1}),
@@ -196,7 +196,7 @@ def test_bars_show_how_far_each_phase_is(monkeypatch):
     monkeypatch.setattr(sys, "__stderr__", shown)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    with Report(load_catalog().get("lfm2-350m")) as report:
+    with PullReport(load_catalog().get("lfm2-350m")) as report:
         report("download", 2_000_000, 4_000_000)
         report("download", 3_000_000, 4_000_000)
         report("wait", 0, None)

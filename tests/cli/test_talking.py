@@ -14,7 +14,7 @@ from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.talk import turns as module
 from localagent.cli.talk.chat import Chat
 from localagent.cli.talk.conversation import Conversation
-from localagent.cli.talk.prompt import Prompt
+from localagent.cli.talk.prompt import ChatInput
 from localagent.cli.talk.speaker import Speaker
 from localagent.cli.talk.turns import Interrupts
 from localagent.errors import ContextOverflow, EngineFailed, InvalidTool
@@ -98,7 +98,7 @@ def talk(monkeypatch, capsys, tmp_path):
                 yield from lines
                 left.append(True)
 
-            monkeypatch.setattr(Prompt, "lines", typed)
+            monkeypatch.setattr(ChatInput, "lines", typed)
             Chat(speaker_of(agent), conversation, things, stats=stats).run()
         assert closed == [True]
         printed = capsys.readouterr()

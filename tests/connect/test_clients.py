@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from localagent.connect import clients
-from localagent.connect.clients import CLIENTS, Entry, Target, find_client
+from localagent.connect.clients import CLIENTS, ServedModel, ValueToSet, find_client
 from localagent.connect.connection import Connection
 from localagent.errors import UsageError
 
-NANO = Target("http://127.0.0.1:8080", "nano", 4096)
-KEYED = Target("http://127.0.0.1:8080", "nano", None, "MY_KEY")
+NANO = ServedModel("http://127.0.0.1:8080", "nano", 4096)
+KEYED = ServedModel("http://127.0.0.1:8080", "nano", None, "MY_KEY")
 """With a key, and a window that nobody knows."""
 
 CODEX = """\
@@ -78,7 +78,7 @@ NEW_FILES = [
     ("claude", NANO, {"env": {**CLAUDE, "ANTHROPIC_AUTH_TOKEN": "localagent"}}),
     ("claude", KEYED, {"env": CLAUDE, "apiKeyHelper": "printenv MY_KEY"}),
     ("opencode", NANO, opencode("localagent", limit={"context": 4096, "output": 1024})),
-    ("opencode", Target(NANO.url, "nano", 3), opencode("localagent", limit={"context": 3, "output": 1})),
+    ("opencode", ServedModel(NANO.url, "nano", 3), opencode("localagent", limit={"context": 3, "output": 1})),
     ("opencode", KEYED, opencode("{env:MY_KEY}")),
     ("zed", NANO, zed(4096)),
     ("zed", KEYED, zed(32_768)),
@@ -112,7 +112,7 @@ def test_a_new_file(name, target, said, monkeypatch):
 
 def test_windows_has_another_command_that_prints_a_key(monkeypatch):
     monkeypatch.setattr(clients.sys, "platform", "win32")
-    assert find_client("claude").entries(KEYED)[-1] == Entry(
+    assert find_client("claude").entries(KEYED)[-1] == ValueToSet(
         ("apiKeyHelper",), "echo %MY_KEY%", ("env", "ANTHROPIC_BASE_URL")
     )
 

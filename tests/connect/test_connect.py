@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from localagent.connect.clients import CLIENTS, Target, find_client
+from localagent.connect.clients import CLIENTS, ServedModel, find_client
 from localagent.connect.connection import Connection
 from localagent.errors import SaveFailed, UsageError
 
 WITH_FILES = [name for name, client in CLIENTS.items() if client.document]
-TARGET = Target("http://127.0.0.1:8080", "nano", 4096)
+TARGET = ServedModel("http://127.0.0.1:8080", "nano", 4096)
 
 FILES: dict[str, list[str]] = {
     "codex": [
@@ -79,7 +79,7 @@ def home(tmp_path, monkeypatch) -> Path:
     return tmp_path / "home"
 
 
-def connect(name: str, target: Target = TARGET) -> Path:
+def connect(name: str, target: ServedModel = TARGET) -> Path:
     client = find_client(name)
     connection = Connection(client)
     change = connection.connect(client.entries(target))
@@ -163,7 +163,7 @@ def test_connecting_again_changes_nothing_and_another_model_replaces_the_first(n
     first = path.read_bytes()
     connect(name)
     assert path.read_bytes() == first
-    connect(name, Target("http://127.0.0.1:9999", "other"))
+    connect(name, ServedModel("http://127.0.0.1:9999", "other"))
     assert b"9999" in path.read_bytes()
     assert b"8080" not in path.read_bytes()
     undo(name)
@@ -475,7 +475,7 @@ def test_what_a_new_file_began_with_stays_if_somebody_adds_to_it():
 
 
 def test_names_that_a_format_could_misread():
-    hostile = Target("http://[::1]:1", 'no"\n]: {}#\\\x7f', 5)
+    hostile = ServedModel("http://[::1]:1", 'no"\n]: {}#\\\x7f', 5)
     for name in WITH_FILES:
         path = connect(name, hostile)
         text = path.read_text()
@@ -490,7 +490,7 @@ def test_names_that_a_format_could_misread():
 @pytest.mark.parametrize("name", WITH_FILES)
 def test_no_key_is_ever_written(name, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-secret")
-    path = connect(name, Target("http://127.0.0.1:8080", "nano", None, "MY_KEY"))
+    path = connect(name, ServedModel("http://127.0.0.1:8080", "nano", None, "MY_KEY"))
     assert "sk-secret" not in path.read_text()
     assert ("MY_KEY" in path.read_text()) == (name != "zed"), "zed has a variable of its own"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from localagent.hosts.channel import Channel, End
 from localagent.hosts.engine import Engine
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.job import Job
 from localagent.hosts.prefix import PrefixCache, Snapshots
 from localagent.hosts.prefix.cache import DEFAULT_BUDGET
@@ -29,7 +29,7 @@ class Asked:
     ) -> None:
         self.cancel = threading.Event()
         self.channel = Channel(lambda: wake.append(1))
-        generation = Generation(ids, sampling, engine.vocabulary, engine.context_size, Cuts.of(engine))
+        generation = GenerationState(ids, sampling, engine.vocabulary, engine.context_size, Cuts.of(engine))
         self.job = Job(generation, self.channel, self.cancel, constraint)
         self.tokens: list[Token] = []
         self.progress: list[Prefilled] = []

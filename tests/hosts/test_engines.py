@@ -1,4 +1,4 @@
-"""Both engines on lfm2-nano: the same tokens, and never computed twice."""
+"""Every engine on lfm2-nano: the same tokens, and never computed twice."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localagent.catalog import load_catalog
 from localagent.errors import ContextOverflow, NotEnoughMemory, UsageError
 from localagent.hosts.backends import BACKENDS
 from localagent.hosts.channel import AHEAD
@@ -31,7 +32,7 @@ from tests.conftest import LONG
 pytestmark = pytest.mark.engine
 
 GREEDY = Sampling(max_tokens=120)
-ENGINES = ["llamacpp", "mlx"]
+ENGINES = load_catalog().get("lfm2-nano").backends
 ROOT = Path(__file__).parents[2]
 QUESTION = {"role": "user", "content": "Set a timer for 12 minutes."}
 

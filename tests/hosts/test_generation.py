@@ -16,7 +16,7 @@ from localagent.agent import Agent, RunFailed
 from localagent.errors import ContextOverflow, EngineFailed, UsageError
 from localagent.hosts import generation as module
 from localagent.hosts import scheduler
-from localagent.hosts.generation import Cuts, Generation, stops
+from localagent.hosts.generation import Cuts, GenerationState, stops
 from localagent.hosts.protocol import Finish, Logprobs, Prefilled, Prompt, Token
 from localagent.hosts.sampling import Sampling
 from localagent.messages.usage import Timings
@@ -43,7 +43,7 @@ def run(engine: Speaking, sampling: Sampling | None = None, ids: list[int] = IDS
 def test_what_it_will_have_read_of_another_prompt_is_yet_to_come() -> None:
     """What is read already is found in its lane."""
     ids = [number % 200 for number in range(60)]
-    generation = Generation(ids, Sampling(), Bytes(), 1000, Cuts(None, None))
+    generation = GenerationState(ids, Sampling(), Bytes(), 1000, Cuts(None, None))
     generation.resume(0)
     for shared, comes in ((15, 0), (16, 16), (40, 40), (60, 60)):
         assert generation.will_reach([*ids[:shared], 250, 251, 252]) == comes
@@ -59,8 +59,8 @@ def texts(tokens: Any) -> list[str]:
 # -- the machine by itself ----------------------------------------------------------------------------
 
 
-def fresh(ids: list[int] = IDS, context: int = 1000, chunk: int = 16, **sampling: Any) -> Generation:
-    return Generation(ids, Sampling(**sampling), Bytes(), context, Cuts(chunk, chunk))
+def fresh(ids: list[int] = IDS, context: int = 1000, chunk: int = 16, **sampling: Any) -> GenerationState:
+    return GenerationState(ids, Sampling(**sampling), Bytes(), context, Cuts(chunk, chunk))
 
 
 def unasked() -> Any:
@@ -171,7 +171,7 @@ def test_where_cuts_change_nothing_no_chunk_is_a_single_token(
     ids: list[int], wanted: list[int], spacing: int | None
 ) -> None:
     """But where two checkpoints, or the ends of the prompt, are no more apart."""
-    generation = Generation(ids, Sampling(), Bytes(), 1000, Cuts(None, spacing))
+    generation = GenerationState(ids, Sampling(), Bytes(), 1000, Cuts(None, spacing))
     generation.resume(0)
     ends = [0, *(stop.end for stop in stops(ids, 0, Cuts(None, spacing), Bytes()))]
     found: list[int] = []

@@ -26,7 +26,7 @@ import pytest
 
 from localagent.agent import Agent, RunDone
 from localagent.errors import EngineFailed
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.llamacpp.lanes import Context, LlamaCppLane
@@ -549,7 +549,7 @@ def test_logits_are_the_same_wherever_a_prompt_is_cut(gguf: Path, name: str) -> 
     def logits(count: int, longest: int) -> Any:
         for lane in engine.lanes:
             lane.clear()
-        generation = Generation(ids[0], Sampling(), engine.vocabulary, CONTEXT, Cuts(None, None))
+        generation = GenerationState(ids[0], Sampling(), engine.vocabulary, CONTEXT, Cuts(None, None))
         generation.resume(0)
         while not generation.whole:
             size = generation.size(draw.randrange(2, longest + 1))

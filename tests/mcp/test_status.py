@@ -8,12 +8,12 @@ import pytest
 
 from localagent.errors import McpFailed
 from localagent.mcp.config import load_config
-from localagent.mcp.server import Server
+from localagent.mcp.server import McpServer
 
 
-def server(link) -> Server:
+def server(link) -> McpServer:
     [config] = load_config({"s": {"command": "program"}})
-    made = Server(config, None, 1.0, lambda *_: None)
+    made = McpServer(config, None, 1.0, lambda *_: None)
     made._link = link
     made.listing = (SimpleNamespace(name="t"), SimpleNamespace(name="u"))
     return made

@@ -141,7 +141,7 @@ def test_a_plan_names_each_file_with_its_hash(monkeypatch):
     large, small = "1" * 64, "2" * 64
     answer(monkeypatch, repository(sibling("config.json"), sibling("sub/x.bin", 5, large), sibling("no.txt")))
     plan = hub.plan(FOLDER)
-    assert plan == hub.Plan(
+    assert plan == hub.PinnedFiles(
         "a/b",
         "c0ffee",
         (
@@ -150,7 +150,7 @@ def test_a_plan_names_each_file_with_its_hash(monkeypatch):
         ),
     )
     assert plan.size == 8
-    others = [hub.Plan("a/b", "c0ffef", plan.files), hub.Plan("a/b", "c0ffee", plan.files[:1])]
+    others = [hub.PinnedFiles("a/b", "c0ffef", plan.files), hub.PinnedFiles("a/b", "c0ffee", plan.files[:1])]
     keys = {each.key for each in (plan, *others)}
     assert len(keys) == 3
     assert {len(key) for key in keys} == {16}

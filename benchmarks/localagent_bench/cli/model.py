@@ -115,7 +115,7 @@ def model(
       localagent bench model lfm2.5-1.2b-instruct lfm2.5-350m --tools bfcl --all --out calls.jsonl
       localagent bench model lfm2.5-350m --against threads=2 --depths 0,4096,16384 --tools none
     """
-    from localagent_bench.model.plan import Plan, measure
+    from localagent_bench.model.plan import ModelPlan, measure
     from localagent_bench.model.speed import Sizes
 
     if every and sample is not None:
@@ -126,7 +126,7 @@ def model(
     common = {"dialect": dialect, "backend": backend, "context": context, "threads": threads}
     common = {name: value for name, value in common.items() if value is not None}
     sides = _sides(models or (), common, against or (), constraint)
-    plan = Plan(
+    plan = ModelPlan(
         sides,
         Sizes(_depths(chosen["depths"]), chosen["prompt"], chosen["decode"], chosen["rounds"]),
         chosen["exchanges"],
@@ -171,7 +171,7 @@ def _depths(text: str) -> tuple[int, ...]:
 
 def _fetch(sides: Sequence[Side]) -> Opener:
     """Fetch the weights that are not here, and show how that goes. Returns what loads them."""
-    from localagent.cli.loading import Report, find
+    from localagent.cli.loading import PullReport, find
     from localagent.engines.check import require_engine
     from localagent.model import load_weights
     from localagent.store import WeightStore
@@ -179,7 +179,7 @@ def _fetch(sides: Sequence[Side]) -> Opener:
     names = {}
     for side in sides:
         asked = side.loading.get("backend")
-        with Report(found := find(side.model, asked)) as report:
+        with PullReport(found := find(side.model, asked)) as report:
             if found is not None:
                 engine = asked or found.preferred_backend()
                 require_engine(engine)  # before its weights are fetched

@@ -27,7 +27,7 @@ from localagent.wording import printable
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from localagent_bench.results import Results, Run, Table
+    from localagent_bench.results import BenchRun, Results, Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def recording(bench: str, asked: Mapping[str, Any], output: OutputOptions) -> It
                 say(f"report: {output.html}")
 
 
-def show_run(run: Run) -> None:
+def show_run(run: BenchRun) -> None:
     """Print the tables of a run, and below them what took no part."""
     from localagent_bench.results import in_order
 

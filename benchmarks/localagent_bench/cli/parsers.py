@@ -14,7 +14,7 @@ from localagent.errors import UsageError
 from localagent_bench.cli.output import OutputOptions, recording
 
 if TYPE_CHECKING:
-    from localagent_bench.parsers.plan import Plan
+    from localagent_bench.parsers.plan import ParserPlan
 
 _TASKS = 50
 
@@ -131,11 +131,11 @@ def parsers(options: ParserOptions, output: OutputOptions) -> None:
                 show_line("\n" + "\n".join(f"  {key:8} {value}" for key, value in case.items()))
 
 
-def _plan(options: ParserOptions) -> Plan:
+def _plan(options: ParserOptions) -> ParserPlan:
     """What the options name. Raises UsageError before anything is measured, UnknownDialect."""
     from localagent.detection import find_dialect
     from localagent_bench.parsers.children import ADAPTERS, adapter, commanded
-    from localagent_bench.parsers.plan import CORPORA, Plan
+    from localagent_bench.parsers.plan import CORPORA, ParserPlan
 
     corpora = list(dict.fromkeys(options.corpus or CORPORA))
     if missing := [name for name in corpora if name not in CORPORA and not Path(name).is_file()]:
@@ -165,7 +165,7 @@ def _plan(options: ParserOptions) -> Plan:
                 f"--cmd {each.name}: a parser is called that already: write the command differently"
             )
         taken.add(each.name)
-    return Plan(
+    return ParserPlan(
         parsers=[*(adapter(name, pythons.get(name)) for name in named), *commands],
         corpora=corpora,
         dialects=[find_dialect(name).name for name in options.dialect or ()],

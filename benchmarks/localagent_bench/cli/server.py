@@ -14,7 +14,7 @@ from localagent_bench.cli.output import OutputOptions
 if TYPE_CHECKING:
     from localagent_bench.results import Results
     from localagent_bench.server.load import Load
-    from localagent_bench.server.target import Target
+    from localagent_bench.server.target import MeasuredServer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,15 +131,15 @@ def server(options: ServerOptions, output: OutputOptions) -> None:
             load_servers(results, targets, load, say)
 
 
-def _targets(results: Results, pairs: list[tuple[str, str | None]], timeout: float) -> list[Target]:
+def _targets(results: Results, pairs: list[tuple[str, str | None]], timeout: float) -> list[MeasuredServer]:
     """The servers that answer; the others are skipped."""
     from localagent.errors import LocalAgentError
-    from localagent_bench.server.target import Target
+    from localagent_bench.server.target import MeasuredServer
 
-    found: list[Target] = []
+    found: list[MeasuredServer] = []
     for url, model in pairs:
         try:
-            target = Target.at(url, model, timeout)
+            target = MeasuredServer.at(url, model, timeout)
         except LocalAgentError as error:
             results.skip(url, str(error))
             continue

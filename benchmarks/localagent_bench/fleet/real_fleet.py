@@ -27,9 +27,11 @@ from localagent.parsers import Text
 from localagent.remote import RemoteModel
 from localagent.server.fleet.plan import ROOM
 from localagent.turn import Done
-from localagent_bench.fleet.simulation import ByPrefix, Seen, Simulation, Times, Workload
+from localagent_bench.fleet.policies import ByPrefix
+from localagent_bench.fleet.replica import Times
+from localagent_bench.fleet.simulation import Answers, Simulation, Workload
 from localagent_bench.harness.servers import free_port, healthy, started
-from localagent_bench.server.load import Writer
+from localagent_bench.server.load import RequestWriter
 
 _PATIENCE = 300.0
 _PROBES, _PROBE = 3, 120
@@ -39,7 +41,7 @@ _IDLE = 8
 
 
 @dataclass
-class Answer:
+class RealAnswer:
     """One turn of a real conversation. Times in seconds from the beginning."""
 
     asked: float
@@ -68,15 +70,15 @@ def fleet(weights: Path, replicas: int, lanes: int, threads: int) -> Iterator[st
             yield f"http://127.0.0.1:{port}"
 
 
-def drive(url: str, work: Workload, seed: str) -> list[list[Answer]]:
+def drive(url: str, work: Workload, seed: str) -> list[list[RealAnswer]]:
     """Every conversation, by a client of its own. Raises what an answer raises."""
     model = RemoteModel.open(url)
     begin = perf_counter()
 
-    def converse(conversation: int) -> list[Answer]:
-        writer = Writer(f"{seed}.{conversation}", 0)  # only its words are used
+    def converse(conversation: int) -> list[RealAnswer]:
+        writer = RequestWriter(f"{seed}.{conversation}", 0)  # only its words are used
         history: list[Message] = []
-        answers: list[Answer] = []
+        answers: list[RealAnswer] = []
         sleep(max(0.0, begin + work.starts[conversation] - perf_counter()))
         for number in range(work.begins[conversation], work.begins[conversation + 1]):
             if answers:
@@ -90,7 +92,7 @@ def drive(url: str, work: Workload, seed: str) -> list[list[Answer]]:
         return list(pool.map(converse, range(count)))
 
 
-def ask(model: RemoteModel, history: list[Message], tokens: int, begin: float) -> Answer:
+def ask(model: RemoteModel, history: list[Message], tokens: int, begin: float) -> RealAnswer:
     """One turn, which is added to the history."""
     asked, first = perf_counter(), None
     for event in model.stream(history, temperature=0, max_tokens=tokens):
@@ -100,12 +102,12 @@ def ask(model: RemoteModel, history: list[Message], tokens: int, begin: float) -
             ended, message = perf_counter(), event.message
     history.append(message)
     used = message.usage
-    return Answer(
+    return RealAnswer(
         asked - begin, (first or ended) - begin, ended - begin, used.input, used.cache_read, used.output
     )
 
 
-def realised(work: Workload, answers: list[list[Answer]], preamble: int) -> Workload:
+def realised(work: Workload, answers: list[list[RealAnswer]], preamble: int) -> Workload:
     """The workload as it came about: with the lengths that the server counted."""
     asked, written = [], []
     for turns in answers:
@@ -150,11 +152,11 @@ def check(weights: Path, times: Times, work: Workload, replicas: int, threads: i
     }
 
 
-def together(model: RemoteModel, asked: Sequence[tuple[str, int]]) -> list[Answer]:
+def together(model: RemoteModel, asked: Sequence[tuple[str, int]]) -> list[RealAnswer]:
     """Conversations of one turn, all at once: text, and tokens of the answer."""
     barrier, begin = threading.Barrier(len(asked)), perf_counter()
 
-    def one(what: tuple[str, int]) -> Answer:
+    def one(what: tuple[str, int]) -> RealAnswer:
         barrier.wait()
         return ask(model, [UserMessage.text(what[0])], what[1], begin)
 
@@ -172,7 +174,7 @@ class Pace:
     @classmethod
     def of(cls, model: RemoteModel, times: Times, replicas: int, seed: str) -> Pace:
         """By a prompt for each replica, all at once."""
-        writer = Writer(seed, 0)  # only its words are used
+        writer = RequestWriter(seed, 0)  # only its words are used
         found = together(model, [(writer.words(_PROBE), _PROBE) for _ in range(replicas)])
         reads = [
             (each.first - each.asked)
@@ -197,7 +199,7 @@ class Pace:
         )
 
 
-def _figures(answers: list[list[Answer]]) -> dict[str, float]:
+def _figures(answers: list[list[RealAnswer]]) -> dict[str, float]:
     turns = [turn for each in answers for turn in each]
     first = [turn.first - turn.asked for turn in turns]
     return {
@@ -210,7 +212,7 @@ def _figures(answers: list[list[Answer]]) -> dict[str, float]:
     }
 
 
-def _simulated(seen: Seen) -> dict[str, float]:
+def _simulated(seen: Answers) -> dict[str, float]:
     figures = seen.figures()
     return {
         "turns": figures["turns"],

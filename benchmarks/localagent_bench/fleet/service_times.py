@@ -1,4 +1,4 @@
-"""What one replica takes for a token of a prompt and for a step of its lanes: the figures of `simulation.py`.
+"""What one replica takes for a token of a prompt and for a step of its lanes: `Times`, for the simulation.
 
 A host in this process is asked for tokens, below its parser. Prompts of several lengths are read one after
 the other, and lanes write together at two depths; what `Times` has is fitted to the quickest of the rounds,
@@ -18,11 +18,11 @@ import numpy as np
 from localagent.hosts.llamacpp.gguf import read_header
 from localagent.hosts.llamacpp.memory import estimate_gguf
 from localagent.hosts.llamacpp.prefill import LEAST, choose_prefill
-from localagent_bench.fleet.simulation import Times
+from localagent_bench.fleet.replica import Times
 from localagent_bench.harness.scenarios import Tokens
 from localagent_bench.harness.servers import Settings
 from localagent_bench.harness.sides import Localagent
-from localagent_bench.server.load import Request, Writer
+from localagent_bench.server.load import LoadRequest, RequestWriter
 
 SHALLOW, DEEP = 64, 320
 """Tokens in each lane when it begins to write."""
@@ -68,11 +68,11 @@ class _Words:
 
     def __init__(self, side: Localagent) -> None:
         self._side = side
-        self._writer = Writer("service times", WRITTEN)
+        self._writer = RequestWriter("service times", WRITTEN)
 
-    def prompt(self, tokens: int, count: int) -> Request:
+    def prompt(self, tokens: int, count: int) -> LoadRequest:
         ids = self._side.host.tokenize(self._writer.words(tokens), False)[:tokens]
-        return Request("", "", count, tuple(ids))
+        return LoadRequest("", "", count, tuple(ids))
 
     def preamble(self) -> int:
         """Tokens that the prompts of all conversations begin with."""
@@ -102,7 +102,7 @@ async def _lanes(side: Localagent, words: _Words, count: int, depth: int) -> flo
     return (end - begin) / steps
 
 
-async def _ask(side: Localagent, request: Request, seen: Tokens) -> None:
+async def _ask(side: Localagent, request: LoadRequest, seen: Tokens) -> None:
     seen.started = perf_counter()
     await side.complete(request, seen)
 

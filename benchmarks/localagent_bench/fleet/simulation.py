@@ -26,57 +26,22 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from localagent.server.fleet.affinity import Affinity
+from localagent_bench.fleet.policies import Policy
+from localagent_bench.fleet.replica import SimulatedReplica, SimulatedTurn, Times
 
-Load = Callable[[int], float]
 RETRY, RETRY_MOST = 0.025, 0.5
 """Seconds after which Ray tries anew, at first and at most."""
 ASKED_AGAIN = 1.0
 """Seconds after which an answer that broke off is asked for again."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """What a replica takes, in seconds."""
-
-    model: str
-    token: float
-    """For a token at the beginning of a prompt."""
-    token_depth: float
-    """More of that for each token before it."""
-    steps: Sequence[float]
-    """For a step of one lane, of two, and so on."""
-    step_depth: float
-    """More of that for each token that the lanes hold together."""
-    chunk: int
-    """Tokens of a prompt between two steps."""
-    bytes_per_token: int
-    """Kept of a conversation."""
-    request: float = 0.0
-    """For what is not the replica's, of each request until its first token."""
-    preamble: int = 0
-    """Tokens that the chat template begins every prompt with."""
-    machine: str = ""
-
-    @property
-    def lanes(self) -> int:
-        """Of a replica."""
-        return len(self.steps)
-
-    def turns_per_second(self, new: float, answer: float) -> float:
-        """What a replica can do at most: all prompts are evaluated but for `new` tokens, all lanes write."""
-        return 1 / (new * self.token + answer * self.steps[-1] / self.lanes)
 
 
 @dataclass(frozen=True)
@@ -125,200 +90,8 @@ class Workload:
         )
 
 
-class Policy(Protocol):
-    """Which replicas are tried, by rank, as `Affinity.ranks`; `note` is told who took the request."""
-
-    name: str
-
-    def ranks(
-        self, marks: Sequence[str], alive: Sequence[int], load: Load, random: Random
-    ) -> list[list[int]]:
-        """Those of a later rank are tried when all of one are full."""
-
-    def note(self, marks: Sequence[str], replica: int) -> None:
-        """This one has taken the conversation with these marks."""
-
-
-class ByPrefix:
-    """What the fleet does, with this slack. `knowing`: whether it remembers; else it is the power of two."""
-
-    def __init__(self, slack: float, knowing: bool = True) -> None:
-        self.name = f"slack {slack:g}" if knowing else "two drawn"
-        self._affinity: Affinity[int] = Affinity()
-        self._slack = slack
-        self._knowing = knowing
-
-    def ranks(
-        self, marks: Sequence[str], alive: Sequence[int], load: Load, random: Random
-    ) -> list[list[int]]:
-        """See `Policy`."""
-        return self._affinity.ranks(marks if self._knowing else (), alive, load, self._slack, random)
-
-    def note(self, marks: Sequence[str], replica: int) -> None:
-        """See `Policy`."""
-        if self._knowing:
-            self._affinity.note(marks, replica)
-
-
-class Blindly:
-    """One of all, whatever it has to do: drawn, or the next one."""
-
-    def __init__(self, in_turn: bool) -> None:
-        self.name = "in turn" if in_turn else "one drawn"
-        self._turn = count() if in_turn else None
-
-    def ranks(
-        self, marks: Sequence[str], alive: Sequence[int], load: Load, random: Random
-    ) -> list[list[int]]:
-        """See `Policy`."""
-        return [[random.choice(alive) if self._turn is None else alive[next(self._turn) % len(alive)]]]
-
-    def note(self, marks: Sequence[str], replica: int) -> None:
-        """It makes no difference."""
-
-
-@dataclass(slots=True)
-class Turn:
-    """A request, while it is under way."""
-
-    conversation: int
-    number: int
-    """Of its turn among all turns."""
-    asked: float
-    prompt: float
-    answer: float
-    cached: float = 0.0
-    left: float = 0.0
-    """Tokens that are still to be read."""
-    token: float = 0.0
-    """Seconds for each of them."""
-    began: float = 0.0
-    """When its prompt had a lane."""
-    first: float = math.nan
-    """When its first token came."""
-    tries: int = 0
-
-
-class Due(Enum):
-    """What happens next at a replica."""
-
-    READ = auto()
-    WRITTEN = auto()
-
-
-class Replica:
-    """One of them: what it reads and writes, and what it keeps. `load`: requests that it has."""
-
-    def __init__(self, times: Times, cache: float, now: float) -> None:
-        """`cache`: tokens that it keeps."""
-        self._times = times
-        self._most = cache
-        self._at = now
-        self._clock = 0.0  # tokens that a lane would have written which wrote all the time
-        self._writing: list[tuple[float, int, Turn]] = []  # by the clock at their end
-        self._reading: deque[Turn] = deque()
-        self._waiting: deque[Turn] = deque()
-        self._depth = 0.0
-        self._to_read = 0.0
-        self._steps = self._reads = 0.0  # tokens in a second, of each lane and of the prompt
-        self._kept: OrderedDict[int, float] = OrderedDict()
-        self._tokens = 0.0
-        self._ticks = count()
-        self._due = Due.READ
-        self.shared = False
-        self.busy = 0.0
-        self.load = 0
-        self.version = 0
-
-    def take(self, turn: Turn, now: float) -> None:
-        """A request has come."""
-        self._advance(now)
-        self.load += 1
-        self._waiting.append(turn)
-
-    def happens(self, now: float) -> list[Turn]:
-        """What `next` foretold: a prompt has been read, or answers have ended, which are returned."""
-        self._advance(now)
-        reading, ended = self._reading, []
-        if self._due is Due.READ:  # said by `next`: times are rounded, and tokens with them
-            turn = reading.popleft()
-            self._to_read -= turn.left
-            turn.first = now
-            if turn.answer <= 1:
-                ended.append(turn)
-            else:
-                self._depth += turn.prompt + turn.answer / 2
-                heappush(self._writing, (self._clock + turn.answer - 1, next(self._ticks), turn))
-        if self._due is Due.WRITTEN:
-            self._clock = self._writing[0][0]
-        while self._writing and self._writing[0][0] <= self._clock:
-            turn = heappop(self._writing)[2]
-            self._depth -= turn.prompt + turn.answer / 2
-            ended.append(turn)
-        for turn in ended:
-            self.load -= 1
-            self._keep(turn.conversation, turn.prompt + turn.answer - 1)
-        return ended
-
-    def next(self, now: float, system: int) -> float:
-        """Begin what can be begun, and say when something happens next."""
-        while self._waiting and len(self._reading) + len(self._writing) < self._times.lanes:
-            self._begin(self._waiting.popleft(), now, system)
-        self.version += 1
-        times, lanes = self._times, len(self._writing)
-        step = times.steps[lanes - 1] + times.step_depth * self._depth if lanes else 0.0
-        if not self._reading:
-            if not lanes:
-                self._depth = self._to_read = self._clock = 0.0  # nor does rounding add up
-                return math.inf
-            self._steps, self._due = 1 / step, Due.WRITTEN
-            return now + (self._writing[0][0] - self._clock) * step
-        turn = self._reading[0]
-        chunk = min(times.chunk, max(self._to_read, 1.0))
-        cycle = step + chunk * turn.token
-        self._steps, self._reads = 1 / cycle, chunk / cycle
-        read, written = turn.left / self._reads, math.inf
-        if lanes:
-            written = (self._writing[0][0] - self._clock) * cycle
-        self._due = Due.READ if read < written else Due.WRITTEN
-        return now + max(0.0, min(read, written))
-
-    def dies(self, now: float) -> tuple[list[Turn], list[Turn]]:
-        """The requests of which something was written, and the others."""
-        self._advance(now)
-        self.version += 1
-        return [turn for _, _, turn in self._writing], [*self._reading, *self._waiting]
-
-    def _advance(self, now: float) -> None:
-        passed, self._at = now - self._at, now
-        if self._writing:
-            self._clock += passed * self._steps
-        if self._reading:
-            read = passed * self._reads
-            self._reading[0].left -= read
-            self._to_read -= read
-        if self._writing or self._reading:
-            self.busy += passed
-
-    def _begin(self, turn: Turn, now: float, system: int) -> None:
-        kept = self._kept.pop(turn.conversation, 0.0)
-        self._tokens -= kept
-        turn.cached = min(max(kept, system if self.shared else 0.0), turn.prompt - 1)
-        turn.began, turn.left = now, turn.prompt - turn.cached
-        turn.token = self._times.token + self._times.token_depth * (turn.cached + turn.left / 2)
-        self.shared = self._most > 0
-        self._to_read += turn.left
-        self._reading.append(turn)
-
-    def _keep(self, conversation: int, tokens: float) -> None:
-        self._kept[conversation] = tokens
-        self._tokens += tokens
-        while self._tokens > self._most:
-            self._tokens -= self._kept.popitem(last=False)[1]
-
-
 @dataclass(frozen=True)
-class Change:
+class FleetChange:
     """At some time replicas die, or others come: `replicas` below 0, or above."""
 
     at: float
@@ -326,7 +99,7 @@ class Change:
 
 
 @dataclass
-class Seen:
+class Answers:
     """Of each answer, in the order in which they ended."""
 
     asked: array[float] = field(default_factory=lambda: array("d"))
@@ -386,7 +159,7 @@ class Simulation:
         room: float = math.inf,
         queue: float = math.inf,
         cache: float = math.inf,
-        changes: Iterable[Change] = (),
+        changes: Iterable[FleetChange] = (),
         seed: int = 1,
     ) -> None:
         """`room`: requests that a replica takes at once. `queue`: those that may wait for a lane of the whole
@@ -399,18 +172,18 @@ class Simulation:
         self._random = Random(seed)
         self._ticks = count()
         self._events: list[tuple[float, int, Callable[..., None], Any, int]] = []
-        self._replicas: dict[int, Replica] = {}
+        self._replicas: dict[int, SimulatedReplica] = {}
         self._alive: list[int] = []
         self._marks: dict[int, list[str]] = {}
         self._length: dict[int, float] = {}
         self._last: dict[int, int] = {}
-        self._seen = Seen()
+        self._seen = Answers()
         self._now = 0.0
         self._add(replicas)
         for change in changes:
             self._at(change.at, self._changes, change.replicas)
 
-    def run(self) -> Seen:
+    def run(self) -> Answers:
         """To the end of the last answer."""
         if len(self._work.starts):
             self._at(self._work.starts[0], self._starts, 0)
@@ -447,10 +220,10 @@ class Simulation:
         self._under_way += 1
         self._marks[conversation].append(f"{conversation}.{number}")
         prompt = self._length[conversation] + self._work.asked[number]
-        turn = Turn(conversation, number, self._now, prompt, max(1.0, self._work.answers[number]))
+        turn = SimulatedTurn(conversation, number, self._now, prompt, max(1.0, self._work.answers[number]))
         self._send(turn, 0)
 
-    def _send(self, turn: Turn, _: int) -> None:
+    def _send(self, turn: SimulatedTurn, _: int) -> None:
         """Through the policy, and by Ray's rule of ranks."""
         load, marks = self._load, self._marks[turn.conversation]
         if self._alive:
@@ -482,7 +255,7 @@ class Simulation:
             self._ends(turn, number)
         self._foretell(number)
 
-    def _ends(self, turn: Turn, replica: int) -> None:
+    def _ends(self, turn: SimulatedTurn, replica: int) -> None:
         seen, conversation = self._seen, turn.conversation
         seen.asked.append(turn.asked)
         seen.first.append(turn.first - turn.asked + self._times.request)
@@ -510,7 +283,7 @@ class Simulation:
     def _add(self, count: int) -> None:
         for _ in range(count):
             number = len(self._replicas)
-            self._replicas[number] = Replica(self._times, self._cache, self._now)
+            self._replicas[number] = SimulatedReplica(self._times, self._cache, self._now)
             self._alive.append(number)
 
     def _changes(self, replicas: int, _: int) -> None:

@@ -13,8 +13,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Protocol
 
-from localagent_bench.harness.servers import Failed
-from localagent_bench.server.load import RUNNING, Request, Seen, Writer, gaps, lasted, meanwhile
+from localagent_bench.harness.servers import SideFailed
+from localagent_bench.server.load import RUNNING, LoadRequest, RequestWriter, Seen, gaps, lasted, meanwhile
 
 
 @dataclass(slots=True)
@@ -38,46 +38,46 @@ class Tokens(Seen):
             self.marked.set()
 
 
-class Side(Protocol):
+class ScenarioSide(Protocol):
     """Serves requests, many at once."""
 
     name: str
     build: str
     """Which engine it is, and for which processor it was built."""
 
-    async def complete(self, request: Request, seen: Tokens) -> None:
+    async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """Note every token in `seen` as it arrives."""
 
 
 @dataclass
-class Run:
+class ScenarioRun:
     """One scenario on one side, once. The first of the figures is the one that sides are compared by."""
 
     figures: dict[str, float]
     seen: list[Tokens]
 
 
-Scenario = Callable[[Side, Any], Coroutine[Any, Any, Run]]
+Scenario = Callable[[ScenarioSide, Any], Coroutine[Any, Any, ScenarioRun]]
 """Of a side and a writer, of whichever kind the scenario needs."""
 
 
-async def ask(side: Side, request: Request, seen: Tokens) -> None:
+async def ask(side: ScenarioSide, request: LoadRequest, seen: Tokens) -> None:
     """One request, to its end."""
     seen.started = perf_counter()
     await side.complete(request, seen)
     check(side, request, seen)
 
 
-def check(side: Side, request: Request, seen: Tokens) -> None:
+def check(side: ScenarioSide, request: LoadRequest, seen: Tokens) -> None:
     """Raise Failed unless as many tokens came as were asked for."""
     if seen.written != request.count or not seen.times:
-        raise Failed(
+        raise SideFailed(
             f"{side.name}: {seen.written} tokens came, not {request.count}: does the model end its turn? "
             "Use a smaller --tokens"
         )
 
 
-async def streams(side: Side, writer: Writer, *, count: int) -> Run:
+async def streams(side: ScenarioSide, writer: RequestWriter, *, count: int) -> ScenarioRun:
     """Requests that all arrive at once."""
     requests = writer.questions(count)
     seen = [Tokens() for _ in requests]
@@ -88,10 +88,10 @@ async def streams(side: Side, writer: Writer, *, count: int) -> Run:
         "worst, s": max(each.first for each in seen),
         "gap, s": max(gaps(seen), default=0.0),
     }
-    return Run(figures, seen)
+    return ScenarioRun(figures, seen)
 
 
-async def long_prompt(side: Side, writer: Writer, *, words: int) -> Run:
+async def long_prompt(side: ScenarioSide, writer: RequestWriter, *, words: int) -> ScenarioRun:
     """The long prompt arrives when one stream has written a quarter: where they run at once, all run then."""
     requests, long = writer.questions(RUNNING), writer.request(writer.words(words))
     quarter = asyncio.Event()
@@ -108,7 +108,7 @@ async def long_prompt(side: Side, writer: Writer, *, words: int) -> Run:
         "first, s": late.first,
         "meanwhile": meanwhile(running, late),
     }
-    return Run(figures, [*running, late])
+    return ScenarioRun(figures, [*running, late])
 
 
 def streams_title(count: int) -> str:
@@ -117,16 +117,16 @@ def streams_title(count: int) -> str:
 
 
 def measure(
-    sides: Sequence[Side],
+    sides: Sequence[ScenarioSide],
     chosen: Mapping[str, Scenario],
     rounds: int,
-    write: Callable[[str], Writer],
+    write: Callable[[str], RequestWriter],
     runner: asyncio.Runner,
-) -> dict[str, dict[str, list[Run]]]:
+) -> dict[str, dict[str, list[ScenarioRun]]]:
     """By scenario and side, the run of every round. `write`: makes a writer from a seed."""
     from rich.console import Console
 
-    found: dict[str, dict[str, list[Run]]] = {}
+    found: dict[str, dict[str, list[ScenarioRun]]] = {}
     status = Console(stderr=True)
     for number in range(rounds):
         for title, scenario in chosen.items():
@@ -138,7 +138,7 @@ def measure(
     return found
 
 
-def ratios(own: Sequence[Run], other: Sequence[Run], head: str) -> float | None:
+def ratios(own: Sequence[ScenarioRun], other: Sequence[ScenarioRun], head: str) -> float | None:
     """The median of the ratios of one figure within a round; None where there is nothing to divide by."""
     found = [
         mine.figures[head] / theirs.figures[head]

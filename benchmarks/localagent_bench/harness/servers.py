@@ -33,7 +33,7 @@ _PACKAGES = {"llama-server": "xllamacpp", "mlx_lm.server": "mlx_lm", "localagent
 """What each server needs."""
 
 
-class Failed(Exception):
+class SideFailed(Exception):
     """A side gave no answer, or not the one that was asked for."""
 
 
@@ -51,7 +51,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Child:
+class ServerProcess:
     """A server that runs. `build`: which engine it has, and for which processor that was built."""
 
     port: int
@@ -100,7 +100,7 @@ def started(
         deadline = monotonic() + patience
         while not ready(text := log.read_text(errors="replace")):
             if process.poll() is not None or monotonic() > deadline:
-                raise Failed(f"{what} does not start: {text[-600:]}")
+                raise SideFailed(f"{what} does not start: {text[-600:]}")
             sleep(0.1)
         yield process
     finally:
@@ -118,14 +118,14 @@ def started(
 
 
 @contextmanager
-def running(name: str, settings: Settings, work: Path) -> Iterator[Child]:
+def running(name: str, settings: Settings, work: Path) -> Iterator[ServerProcess]:
     """Run a server as a child process until the context is left. Raises Failed if it does not come up."""
     port, log = free_port(), work / f"{name}.log"
     options = json.dumps({**asdict(settings), "port": port})
     command = [sys.executable, __file__, name, options]
     with started(name, command, log, lambda _: healthy(port)) as process:
         build = log.read_text(errors="replace").partition("\n")[0]
-        yield Child(port, build, psutil.Process(process.pid))
+        yield ServerProcess(port, build, psutil.Process(process.pid))
 
 
 def free_port() -> int:

@@ -20,8 +20,8 @@ from localagent.hosts.sampling import Sampling
 from localagent.model import Model, load
 from localagent.prompt import Prompt
 from localagent_bench.harness.scenarios import Tokens
-from localagent_bench.harness.servers import Failed, Settings, features
-from localagent_bench.server.load import Request
+from localagent_bench.harness.servers import Settings, SideFailed, features
+from localagent_bench.server.load import LoadRequest
 
 _LARGEST_LINE = 1 << 22  # llama-server repeats the whole prompt in its last event
 _HEAD = (
@@ -65,7 +65,7 @@ class Localagent:
         """The same model for one request after the other, as if it had one lane."""
         return OneAtATime(self)
 
-    async def complete(self, request: Request, seen: Tokens) -> None:
+    async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """Tokens as the host gives them."""
         generation = self.host.generate(Prompt(request.ids, ""), Sampling(max_tokens=request.count))
         async for step in generation.asteps():
@@ -90,13 +90,13 @@ class OneAtATime:
         self._side = side
         self._turn = asyncio.Lock()
 
-    async def complete(self, request: Request, seen: Tokens) -> None:
+    async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """When those before it are done."""
         async with self._turn:
             await self._side.complete(request, seen)
 
 
-class LlamaServer:
+class LlamaServerSide:
     """llama-server, as the package xllamacpp brings it ready-made. Its completions take ids."""
 
     name = "llama-server"
@@ -105,7 +105,7 @@ class LlamaServer:
         self.build = build
         self._port = port
 
-    async def complete(self, request: Request, seen: Tokens) -> None:
+    async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """Greedy by its quickest sampler: its default chain looks at forty candidates for every token."""
         body = {
             "prompt": request.ids,
@@ -133,7 +133,7 @@ class MlxServer:
         self.build = build
         self._port = port
 
-    async def complete(self, request: Request, seen: Tokens) -> None:
+    async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """A chunk for each token that completes a text, and a last one, in which the text may be empty."""
         body = {
             "messages": [
@@ -157,7 +157,7 @@ class MlxServer:
         seen.written, seen.evaluated = usage["completion_tokens"], usage["prompt_tokens"] - cached
 
 
-SERVERS = {side.name: side for side in (LlamaServer, MlxServer)}
+SERVERS = {side.name: side for side in (LlamaServerSide, MlxServer)}
 
 
 async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
@@ -175,7 +175,9 @@ async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncGenerator[
         while (line := await reader.readline()).strip():
             chunked |= line.lower().startswith(b"transfer-encoding: chunked")
         if b" 200 " not in status:
-            raise Failed(f"{status.decode().strip()}: {(await reader.read(500)).decode(errors='replace')}")
+            raise SideFailed(
+                f"{status.decode().strip()}: {(await reader.read(500)).decode(errors='replace')}"
+            )
         rest = b""
         while data := await _piece(reader, chunked):
             *lines, rest = (rest + data).split(b"\n")
@@ -183,7 +185,7 @@ async def _events(port: int, path: str, body: dict[str, Any]) -> AsyncGenerator[
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])
                     if "error" in event:
-                        raise Failed(f"the server says {event['error']}")
+                        raise SideFailed(f"the server says {event['error']}")
                     yield event
     finally:
         writer.close()

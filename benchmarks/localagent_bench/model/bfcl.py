@@ -1,7 +1,5 @@
-"""The single-turn tasks of BFCL, the Berkeley Function Calling Leaderboard, and its own checker.
+"""BFCL's tasks as a model is given them, judged by BFCL's own checker.
 
-Data and checker are those of the package `bfcl-eval` (Apache-2.0): installed, or unpacked in the folder that
-LOCALAGENT_BFCL names (`pip download --no-deps bfcl-eval`, then `unzip`), without its fifty dependencies.
 The checker is imported as it is. Of all that it imports, only the table of the leaderboard's models has a
 stand-in, since that loads the clients of every provider. The checker asks it one thing: whether a model is
 given names with `_` in place of dots. Ours are, as OpenAI's.
@@ -10,29 +8,20 @@ given names with `_` in place of dots. Ours are, as OpenAI's.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from localagent.errors import LocalAgentError
 from localagent.messages import AssistantMessage
+from localagent_bench.bfcl import ASKED, JUDGED, NoData, openai_name, read_tasks
 from localagent_bench.model.tasks import Judge, Task
 
-VARIABLE = "LOCALAGENT_BFCL"
-JUDGED = (
-    *("simple_python", "multiple", "parallel", "parallel_multiple", "simple_java", "simple_javascript"),
-    *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),
-)
-"""Categories with an answer that the checker compares."""
-ASKED = ("irrelevance", "live_irrelevance", "live_relevance")
-"""Categories that only ask whether there is a call."""
-_PREFIX = "BFCL_v4_"
 _TYPES = {
     **dict.fromkeys(("float", "double", "number"), "number"),
     **dict.fromkeys(("byte", "short", "long", "Bigint", "integer"), "integer"),
@@ -44,43 +33,9 @@ _LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
 _SYNTAX = {"Java": "Java 8 SDK", "JavaScript": "JavaScript", "Python": "Python 3"}
 
 
-class NoData(LocalAgentError):
-    """BFCL's data or its checker are not here."""
-
-
-def find_package() -> Path:
-    """The folder of the package. Raises NoData."""
-    named = os.environ.get(VARIABLE, "").strip()
-    if named:
-        found = next((each.parent for each in Path(named).expanduser().rglob("bfcl_eval/data")), None)
-        if found is None:
-            raise NoData(f"{VARIABLE} names {named}, which has no bfcl_eval/data: unpack bfcl-eval there")
-        return found
-    spec = importlib.util.find_spec("bfcl_eval")
-    if spec is None or not spec.submodule_search_locations:
-        raise NoData(
-            f"the package bfcl-eval is not installed: install it, or unpack it where {VARIABLE} says"
-        )
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
 def bfcl_tasks(package: Path) -> list[Task]:
     """All single-turn tasks. Raises NoData."""
-    check, found = load_checker(package), list[Task]()
-    try:
-        for category in (*JUDGED, *ASKED):
-            file = f"{_PREFIX}{category}.json"
-            entries = list(_lines(package / "data" / file))
-            answers: dict[str, Any] = {}
-            if category in JUDGED:
-                truths = _lines(package / "data" / "possible_answer" / file)
-                answers = {each["id"]: each["ground_truth"] for each in truths}
-            found += [_task(category, each, answers.get(each["id"]), check) for each in entries]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise NoData(f"BFCL's data in {package} cannot be read: {error!r:.200}") from error
-    if not found:
-        raise NoData(f"BFCL's data in {package} hold no tasks")
-    return found
+    return read_tasks(package, (*JUDGED, *ASKED), partial(_task, load_checker(package)))
 
 
 Check = Callable[[Sequence[Mapping[str, Any]], list[dict[str, Any]], Any, str], dict[str, Any]]
@@ -126,14 +81,7 @@ def _importing(folder: Path) -> Iterator[None]:
             sys.modules[table] = before
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield json.loads(line)
-
-
-def _task(category: str, entry: dict[str, Any], answers: Any, check: Check) -> Task:
+def _task(check: Check, category: str, entry: dict[str, Any], answers: Any) -> Task:
     functions = entry["function"]
     judge = _asked(category) if answers is None else _compared(category, functions, answers, check)
     return Task(
@@ -150,7 +98,8 @@ def _compared(category: str, functions: list[dict[str, Any]], answers: Any, chec
     def judge(message: AssistantMessage) -> str:
         if message.malformed_tool_calls:
             return "malformed"
-        calls = [{call.name: call.arguments} for call in message.tool_calls]
+        # The checker takes no kind of list or dict but the bare one, and a message's are frozen.
+        calls = [{call.name: deepcopy(call.arguments)} for call in message.tool_calls]
         if not calls:
             return "no call"
         try:
@@ -183,7 +132,7 @@ def _tool(function: dict[str, Any], language: str) -> dict[str, Any]:
     return {
         "type": "function",
         "function": {
-            "name": function["name"].replace(".", "_"),
+            "name": openai_name(function["name"]),
             "description": function.get("description", "") + hint,
             "parameters": {**parameters, "type": "object", "properties": properties},
         },

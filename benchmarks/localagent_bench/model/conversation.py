@@ -64,7 +64,7 @@ _OPTIONS: dict[str, Any] = {"max_tokens": 60, "temperature": 0.0, "top_p": None}
 
 
 @dataclass(slots=True)
-class Turn:
+class MeasuredTurn:
     """One turn of the model: what it was asked, and what it wrote."""
 
     history: tuple[Message, ...]
@@ -90,12 +90,12 @@ def measure_reuse(
 
 def _measure(
     results: Results, side: Opened, load: Opener, exchanges: int, rounds: int, tell: Tell
-) -> list[Turn]:
+) -> list[MeasuredTurn]:
     asked, tools = _requests(exchanges) if side.nano else ([], [])
     texts = [request.messages[-1]["content"] for request in asked]
     texts = texts or [QUESTIONS[number % len(QUESTIONS)] for number in range(exchanges)]
     what = f"conversation, {side.name}"
-    turns: list[Turn] = []
+    turns: list[MeasuredTurn] = []
     try:
         tell(what, 0, 2 * rounds)
         for turn, first in _hold(side, texts, tools):
@@ -124,24 +124,26 @@ def _measure(
     return turns
 
 
-def _hold(side: Opened, texts: Sequence[str], tools: list[dict[str, Any]]) -> Iterator[tuple[Turn, float]]:
+def _hold(
+    side: Opened, texts: Sequence[str], tools: list[dict[str, Any]]
+) -> Iterator[tuple[MeasuredTurn, float]]:
     """The conversation, turn by turn, and milliseconds to the first token."""
     model, arrivals = side.view("conversation 0")
     history: list[Message] = []
     for text in texts:
         history.append(UserMessage.text(text))
         done, first = _turn(model, arrivals, history, tools)
-        yield Turn(tuple(history), done), first
+        yield MeasuredTurn(tuple(history), done), first
         history.append(message := done.message)
         if message.tool_calls:
             history.append(ToolMessage(content=tuple(call.result("ok") for call in message.tool_calls)))
             done, first = _turn(model, arrivals, history, tools)
-            yield Turn(tuple(history), done), first
+            yield MeasuredTurn(tuple(history), done), first
             history.append(done.message)
 
 
 def _again(
-    side: Opened, number: int, turns: Sequence[Turn], tools: list[dict[str, Any]]
+    side: Opened, number: int, turns: Sequence[MeasuredTurn], tools: list[dict[str, Any]]
 ) -> Iterator[tuple[Done, float]]:
     model, arrivals = side.view(f"conversation {number}")  # of its own: nothing is there to be reused
     for turn in turns:
@@ -170,7 +172,7 @@ def _exact(side: Opened) -> bool:
     return quantized(side.side.model, side.side.loading.get("backend")) is False
 
 
-def _add(results: Results, side: Opened, turns: Sequence[Turn]) -> None:
+def _add(results: Results, side: Opened, turns: Sequence[MeasuredTurn]) -> None:
     before = 0
     for number, turn in enumerate(turns, 1):
         usage = turn.done.message.usage

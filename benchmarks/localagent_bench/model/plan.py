@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from localagent.errors import EngineBroken, UsageError
-from localagent_bench.model.bfcl import NoData, bfcl_tasks, find_package
+from localagent_bench.bfcl import NoData, find_package
+from localagent_bench.model.bfcl import bfcl_tasks
 from localagent_bench.model.calling import measure_calling
 from localagent_bench.model.conversation import measure_reuse
 from localagent_bench.model.sides import Opened, Opener, Side, opened
@@ -19,7 +20,7 @@ Tools = Literal["nano", "bfcl", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ModelPlan:
     """How a benchmark of models was asked for."""
 
     sides: Sequence[Side]
@@ -36,7 +37,7 @@ class Plan:
     """Of the answer to a task."""
 
 
-def measure(results: Results, plan: Plan, load: Opener, tell: Tell) -> None:
+def measure(results: Results, plan: ModelPlan, load: Opener, tell: Tell) -> None:
     """Measure. What cannot be measured is skipped with its reason.
 
     Raises UsageError, whatever `load` raises, and EngineBroken where reuse has changed what is written.
@@ -61,7 +62,7 @@ def measure(results: Results, plan: Plan, load: Opener, tell: Tell) -> None:
 
 
 def _tasks(
-    results: Results, plan: Plan, sides: Sequence[Opened]
+    results: Results, plan: ModelPlan, sides: Sequence[Opened]
 ) -> list[tuple[str, list[Task], list[Opened]]]:
     """The sets of tasks, each with its name and the sides that are given it."""
     if plan.tools == "none":

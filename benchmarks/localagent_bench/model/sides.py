@@ -54,7 +54,7 @@ class Side:
 
     @property
     def constraint(self) -> Constraint:
-        """See `CONSTRAINTS`."""
+        """Whether its calls are bounded by a grammar, as `CONSTRAINTS` has it."""
         return cast(Constraint, self._all.get("constraint", "auto"))
 
     @property
@@ -112,7 +112,7 @@ class Opened:
 
     @property
     def name(self) -> str:
-        """See `Side`."""
+        """For tables, as its side is named."""
         return self.side.name
 
     @property
@@ -154,7 +154,7 @@ class Arrivals:
         return self._host.vocabulary if self._bounded else None
 
     def generate(self, prompt: Prompt, *rest: Any) -> Any:
-        """See `protocol.Host`."""
+        """As the host does it, and the times of the last generation's tokens begin anew."""
         self.times = []
         return _Noted(self._host.generate(prompt, *rest), self.times)
 

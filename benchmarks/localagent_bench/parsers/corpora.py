@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from localagent.errors import UsageError
 from localagent.parsers import DIALECTS
-from localagent_bench.model.bfcl import JUDGED, find_package
+from localagent_bench.bfcl import JUDGED, find_package, openai_name, read_tasks
 
 Call = tuple[str, dict[str, Any]]
 Tools = list[dict[str, Any]]
@@ -172,7 +172,7 @@ def too_deep(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class AskedCalls:
     """Calls that somebody asked for, and the tools they could choose from."""
 
     id: str
@@ -184,43 +184,29 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 _TYPES |= {name: name for name in ("integer", "string", "boolean", "array", "object", "number")}
 
 
-def bfcl_tasks() -> list[Task]:
-    """The single-turn tasks of BFCL with their 3,302 calls. Raises NoData, and UsageError for other data."""
-    data = find_package() / "data"
-    try:
-        return [task for name in JUDGED for task in _bfcl_set(data, name)]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{data} does not hold the tasks of BFCL version 4 ({error})") from error
+def bfcl_tasks() -> list[AskedCalls]:
+    """The single-turn tasks of BFCL with their 3,302 calls. Raises NoData."""
+    return read_tasks(find_package(), JUDGED, _task)
 
 
-def _bfcl_set(data: Path, name: str) -> Iterator[Task]:
-    def lines(path: Path) -> Iterator[dict[str, Any]]:
-        return map(json.loads, path.read_text(encoding="utf-8").splitlines())
-
-    asked = {task["id"]: task for task in lines(data / f"BFCL_v4_{name}.json")}
-    for truth in lines(data / "possible_answer" / f"BFCL_v4_{name}.json"):
-        tools = [
-            {
-                "type": "function",
-                "function": {"name": _name(tool["name"])}
-                | _schema({key: tool[key] for key in ("description", "parameters") if key in tool}),
-            }
-            for tool in asked[truth["id"]]["function"]
-        ]
-        calls = [
-            (
-                _name(tool),
-                {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None},
-            )
-            for call in truth["ground_truth"]
-            for tool, given in call.items()
-        ]
-        yield Task(truth["id"], tools, calls)
-
-
-def _name(tool: str) -> str:
-    """OpenAI's API, and so most servers, take no dots in names; BFCL's own runs replace them as well."""
-    return tool.replace(".", "_")
+def _task(category: str, entry: dict[str, Any], truth: list[dict[str, dict[str, Any]]]) -> AskedCalls:
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": openai_name(tool["name"])}
+            | _schema({key: tool[key] for key in ("description", "parameters") if key in tool}),
+        }
+        for tool in entry["function"]
+    ]
+    calls = [
+        (
+            openai_name(tool),
+            {key: _plain(_first(values)) for key, values in given.items() if _first(values) is not None},
+        )
+        for call in truth
+        for tool, given in call.items()
+    ]
+    return AskedCalls(entry["id"], tools, calls)
 
 
 def _schema(value: Any) -> Any:

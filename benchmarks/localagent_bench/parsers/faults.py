@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from localagent.parsers import DIALECTS
-from localagent_bench.parsers.corpora import Call, Task
+from localagent_bench.parsers.corpora import AskedCalls, Call
 from localagent_bench.parsers.judging import Own, Same, edited, folded, is_own
 from localagent_bench.parsers.outputs import PROMPTED, Output, with_draft
 
-Change = Callable[[Output, Task, random.Random], str | Output | None]
+Change = Callable[[Output, AskedCalls, random.Random], str | Output | None]
 """What becomes of an output: its text, or more of it; None where it has no place for the fault."""
 
 _CHARACTERS = "aeknrst019_-\"',:=)]}>({[<|/\\ \n"
@@ -61,7 +61,7 @@ class Faulty:
     """Calls that may be read in front of those."""
 
 
-def with_further_fault(output: Output, fault: str, other: Task, draw: random.Random) -> Faulty | None:
+def with_further_fault(output: Output, fault: str, other: AskedCalls, draw: random.Random) -> Faulty | None:
     """The output with a fault in it; None where there is no place for one. `other` has another call."""
     kind = FURTHER[fault]
     changed = kind.change(output, other, draw) if output.text else None
@@ -78,7 +78,7 @@ def _put(text: str, place: int, what: str) -> str:
     return text[:place] + what + text[place:]
 
 
-def _inserted(output: Output, other: Task, draw: random.Random) -> str:
+def _inserted(output: Output, other: AskedCalls, draw: random.Random) -> str:
     return _put(output.text, draw.randrange(len(output.text) + 1), draw.choice(_CHARACTERS))
 
 
@@ -88,11 +88,11 @@ def _edit(text: str, draw: random.Random) -> str:
     return text[:place] + put + text[place + 1 :]
 
 
-def _two(output: Output, other: Task, draw: random.Random) -> str | None:
+def _two(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     return _edit(_edit(output.text, draw), draw) if len(output.text) > 1 else None
 
 
-def _swapped(output: Output, other: Task, draw: random.Random) -> str | None:
+def _swapped(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     """Two neighbours that are not alike."""
     text = output.text
     places = [place for place in range(len(text) - 1) if text[place] != text[place + 1]]
@@ -102,7 +102,7 @@ def _swapped(output: Output, other: Task, draw: random.Random) -> str | None:
     return text[:place] + text[place + 1] + text[place] + text[place + 2 :]
 
 
-def _span(output: Output, other: Task, draw: random.Random) -> str | None:
+def _span(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     length = draw.randint(2, 12)
     if length >= len(output.text):
         return None
@@ -110,11 +110,11 @@ def _span(output: Output, other: Task, draw: random.Random) -> str | None:
     return output.text[:place] + output.text[place + length :]
 
 
-def _space(output: Output, other: Task, draw: random.Random) -> str:
+def _space(output: Output, other: AskedCalls, draw: random.Random) -> str:
     return _put(output.text, draw.randrange(len(output.text) + 1), draw.choice(_BLANKS))
 
 
-def _tag(output: Output, other: Task, draw: random.Random) -> str | None:
+def _tag(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     """White space within something in brackets that is no list: a tag, or a marker."""
     tags = [*re.finditer(r"[<\[][^<>\[\]\s\"',{}]{2,60}[>\]]", output.text)]
     if not tags:
@@ -123,16 +123,16 @@ def _tag(output: Output, other: Task, draw: random.Random) -> str | None:
     return _put(output.text, draw.randrange(tag.start() + 1, tag.end()), draw.choice(" \n"))
 
 
-def _invisible(output: Output, other: Task, draw: random.Random) -> str:
+def _invisible(output: Output, other: AskedCalls, draw: random.Random) -> str:
     end = len(output.text)
     return _put(output.text, draw.choice((0, draw.randrange(end + 1), end)), draw.choice(_INVISIBLE))
 
 
-def _crlf(output: Output, other: Task, draw: random.Random) -> str | None:
+def _crlf(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     return output.text.replace("\n", "\r\n") if "\n" in output.text else None
 
 
-def _quotes(output: Output, other: Task, draw: random.Random) -> str | None:
+def _quotes(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     """Quotes as word processors write them: one of them, two that follow each other, or all."""
     places = [match.start() for match in re.finditer("[\"']", output.text)]
     if not places:
@@ -158,7 +158,7 @@ def _markers(output: Output) -> list[tuple[int, int]]:
 def _marker(put: Callable[[str, Output, random.Random], str]) -> Change:
     """Something in place of a marker or a tag."""
 
-    def change(output: Output, other: Task, draw: random.Random) -> str | None:
+    def change(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
         places = _markers(output)
         if not places:
             return None
@@ -176,7 +176,7 @@ def _another(marker: str, output: Output, draw: random.Random) -> str:
     return draw.choice([mark for mark in DIALECTS[output.dialect].markers if mark.strip() and mark != marker])
 
 
-def _fence(output: Output, other: Task, draw: random.Random) -> str:
+def _fence(output: Output, other: AskedCalls, draw: random.Random) -> str:
     """Markdown around the whole, or around what is between the first marker and the last one."""
     before, after = draw.choice(_FENCES)
     places = _markers(output)
@@ -198,23 +198,23 @@ def _anew(output: Output) -> str:
     return PROMPTED.get(output.dialect, "") + output.text
 
 
-def _prose(output: Output, other: Task, draw: random.Random) -> str:
+def _prose(output: Output, other: AskedCalls, draw: random.Random) -> str:
     return output.text[: _anywhere(output, draw)] + draw.choice(_PROSE)
 
 
-def _prose_closed(output: Output, other: Task, draw: random.Random) -> str:
+def _prose_closed(output: Output, other: AskedCalls, draw: random.Random) -> str:
     """As before, but for the last characters of the output, which mostly are its closing markers."""
     place = _anywhere(output, draw)
     tail = draw.randint(1, min(24, max(1, len(output.text) - place)))
     return output.text[:place] + draw.choice(_PROSE) + output.text[-tail:]
 
 
-def _restarted(output: Output, other: Task, draw: random.Random) -> str:
+def _restarted(output: Output, other: AskedCalls, draw: random.Random) -> str:
     between = draw.choice(("", "\n", "\n\nLet me try again.\n"))
     return output.text[: _anywhere(output, draw)] + between + _anew(output)
 
 
-def _name_cut(output: Output, other: Task, draw: random.Random) -> str | None:
+def _name_cut(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     """Cut within the name of the first call, and begun again."""
     name = output.calls[0][0] if output.calls else ""
     start = output.text.find(name)
@@ -225,7 +225,7 @@ def _name_cut(output: Output, other: Task, draw: random.Random) -> str | None:
     )
 
 
-def _inside(output: Output, other: Task, draw: random.Random) -> Output | None:
+def _inside(output: Output, other: AskedCalls, draw: random.Random) -> Output | None:
     """Calls of other tools begin anywhere in the output, which does not go on."""
     declared = {tool["function"]["name"] for tool in output.tools}
     table = DIALECTS[output.dialect]
@@ -243,20 +243,20 @@ def _inside(output: Output, other: Task, draw: random.Random) -> Output | None:
     )
 
 
-def _again(output: Output, other: Task, draw: random.Random) -> str:
+def _again(output: Output, other: AskedCalls, draw: random.Random) -> str:
     """The output, and the beginning of the same."""
     anew = _anew(output)
     return output.text + draw.choice(("", "\n", "\n\n")) + anew[: draw.randint(1, len(anew))]
 
 
-def _unclosed(output: Output, other: Task, draw: random.Random) -> str | None:
+def _unclosed(output: Output, other: AskedCalls, draw: random.Random) -> str | None:
     span = DIALECTS[output.dialect].reasoning
     if span is None or not span.open or output.inside:
         return None
     return span.open + draw.choice(("", "\nThis needs a tool.", "They ask for it, so:\n\n")) + _anew(output)
 
 
-def _half_draft(output: Output, other: Task, draw: random.Random) -> Output | None:
+def _half_draft(output: Output, other: AskedCalls, draw: random.Random) -> Output | None:
     return with_draft(output, other, draw)
 
 

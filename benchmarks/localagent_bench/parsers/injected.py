@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from localagent.parsers import DIALECTS
 from localagent_bench.parsers.children import OURS, Child
-from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.corpora import AskedCalls
 from localagent_bench.parsers.faults import FURTHER, FURTHER_TOLD, Faulty, with_further_fault
 from localagent_bench.parsers.judging import (
     OUTCOMES,
@@ -81,7 +81,7 @@ def inject(
     results: Results,
     parsers: Sequence[Child],
     outputs: Sequence[Output],
-    others: Sequence[Task],
+    others: Sequence[AskedCalls],
     seed: int,
     drop: Callable[[Child, str], object],
     *,
@@ -127,7 +127,7 @@ _UNUSED = random.Random(0)
 
 
 def _faulty(
-    outputs: Sequence[Output], others: Sequence[Task], seed: int, kinds: Collection[str]
+    outputs: Sequence[Output], others: Sequence[AskedCalls], seed: int, kinds: Collection[str]
 ) -> Iterator[Faulty]:
     """Each fault draws for itself: what it does is the same whatever others there are."""
     for number, output in enumerate(outputs):

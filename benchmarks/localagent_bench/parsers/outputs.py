@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localagent.parsers import DIALECTS
-from localagent_bench.parsers.corpora import Call, Task, Tools
+from localagent_bench.parsers.corpora import AskedCalls, Call, Tools
 
 CUTS = ("1", "2", "3", "7", "token", "random")
 """How an output is cut: every so many characters, at the borders of tokens, or at random."""
@@ -65,7 +65,7 @@ class Output:
         return asked | ({"text": self.text} if pieces is None else {"chunks": list(pieces)})
 
 
-def rendered(dialect: str, tasks: Sequence[Task]) -> Iterator[Output]:
+def rendered(dialect: str, tasks: Sequence[AskedCalls]) -> Iterator[Output]:
     """The calls of each task in each notation of the dialect. What a format cannot hold is left out."""
     table = DIALECTS[dialect]
     for task in tasks:
@@ -103,7 +103,7 @@ def model_templates(folder: Path) -> list[ModelTemplate]:
     return found
 
 
-def templated(template: ModelTemplate, tasks: Sequence[Task]) -> Iterator[Output]:
+def templated(template: ModelTemplate, tasks: Sequence[AskedCalls]) -> Iterator[Output]:
     """The turns that a template writes for the calls of each task."""
     from localagent.errors import TemplateFailed
     from localagent.prompt import ChatTemplate
@@ -236,7 +236,7 @@ def _special(dialect: str) -> tuple[re.Pattern[str], frozenset[str]]:
     return re.compile(f"({between})" if special else "(?!)()"), frozenset(special)
 
 
-def with_fault(output: Output, fault: str, other: Task, draw: random.Random) -> Output | None:
+def with_fault(output: Output, fault: str, other: AskedCalls, draw: random.Random) -> Output | None:
     """The output with a fault in it; None where there is no place for one. `other` has the draft."""
     text = output.text
     at = draw.randrange(len(text)) if text else 0
@@ -289,7 +289,7 @@ def _with_marker(output: Output, draw: random.Random) -> Output | None:
     return replace(output, text=text.replace(_PLACEHOLDER, marker), calls=calls(marker))
 
 
-def with_draft(output: Output, other: Task, draw: random.Random | None = None) -> Output | None:
+def with_draft(output: Output, other: AskedCalls, draw: random.Random | None = None) -> Output | None:
     """The first call of another task in reasoning before the output; cut off anywhere if `draw` is given."""
     table = DIALECTS[output.dialect]
     span = table.reasoning

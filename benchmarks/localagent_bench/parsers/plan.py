@@ -11,9 +11,9 @@ from pathlib import Path
 from localagent.distribution import bench_install_command
 from localagent.errors import UsageError
 from localagent.parsers import DIALECTS
-from localagent_bench.model.bfcl import NoData
+from localagent_bench.bfcl import NoData
 from localagent_bench.parsers.children import OURS, Child, Gone
-from localagent_bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows
+from localagent_bench.parsers.corpora import AskedCalls, Row, bfcl_tasks, case_rows, file_rows
 from localagent_bench.parsers.injected import inject
 from localagent_bench.parsers.outputs import Output, model_templates, rendered, templated
 from localagent_bench.parsers.recorded import read_recorded
@@ -33,7 +33,7 @@ PARSERS = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ParserPlan:
     """What is measured."""
 
     parsers: Sequence[Child]
@@ -53,7 +53,7 @@ class Plan:
     """Of the faults only these; empty: all."""
 
 
-def measure(results: Results, plan: Plan, say: Callable[[str], object]) -> None:
+def measure(results: Results, plan: ParserPlan, say: Callable[[str], object]) -> None:
     """Measure what the plan says. `say` gets a line of progress."""
     parsers: list[Child] = []
 
@@ -86,7 +86,7 @@ def measure(results: Results, plan: Plan, say: Callable[[str], object]) -> None:
 
 def _measure(
     results: Results,
-    plan: Plan,
+    plan: ParserPlan,
     parsers: list[Child],
     drop: Callable[[Child, str], None],
     say: Callable[[str], object],
@@ -104,7 +104,7 @@ def _measure(
     if "bfcl" in plan.corpora:
         try:
             tasks = bfcl_tasks()
-        except (NoData, UsageError) as error:
+        except NoData as error:
             results.skip("bfcl", str(error))
             say(str(error))
         else:
@@ -136,7 +136,7 @@ def _measure(
             measure_dialects(results, own, writing, _LARGE, drop)
 
 
-def _rows(plan: Plan, results: Results, note: Callable[[str], None]) -> Iterator[Row]:
+def _rows(plan: ParserPlan, results: Results, note: Callable[[str], None]) -> Iterator[Row]:
     """The recorded outputs; with `quick` a few of each family."""
     found: list[Row] = []
     for corpus in plan.corpora:
@@ -177,12 +177,12 @@ _RENDERERS, _OTHER, _TEMPLATES = "localagent", "other notations", "models' templ
 
 
 def _outputs(
-    plan: Plan, dialects: Sequence[str], tasks: Sequence[Task], parsers: Sequence[Child]
+    plan: ParserPlan, dialects: Sequence[str], tasks: Sequence[AskedCalls], parsers: Sequence[Child]
 ) -> Iterator[tuple[str, Output]]:
     """The calls in each format that some parser claims, and who wrote them."""
     count = _QUICK_TASKS if plan.quick and plan.tasks is None else plan.tasks
 
-    def some(name: str) -> Sequence[Task]:
+    def some(name: str) -> Sequence[AskedCalls]:
         """Drawn for each format by itself: those of one are the same whatever others are read."""
         if count is None or count >= len(tasks):
             return tasks

@@ -9,7 +9,7 @@ from localagent_bench.results import Chart, Column, Results, Table
 from localagent_bench.server import of_answers, of_calls, of_http, of_streams
 from localagent_bench.server.hearing import Caller, ServerGone
 from localagent_bench.server.rules import OUTCOMES, Check, Fails, Probe, Verdict
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 
 CHECKS = (*of_http.CHECKS, *of_answers.CHECKS, *of_streams.CHECKS, *of_calls.CHECKS)
 
@@ -44,8 +44,8 @@ OUTCOME = Table(
 
 
 def check_servers(
-    results: Results, targets: Sequence[Target], limit: float, tell: Callable[[str], object]
-) -> list[Target]:
+    results: Results, targets: Sequence[MeasuredServer], limit: float, tell: Callable[[str], object]
+) -> list[MeasuredServer]:
     """Run every check on every server; the servers that still answer afterwards.
 
     `limit`: seconds that an answer may take. `tell`: gets a line about how far it is.
@@ -67,7 +67,7 @@ def check_servers(
     return there
 
 
-def _check(target: Target, limit: float) -> tuple[list[tuple[Check, str, str]], str]:
+def _check(target: MeasuredServer, limit: float) -> tuple[list[tuple[Check, str, str]], str]:
     """Each check with its outcome and what was seen, and why the server was given up; "" if it was not."""
     probe = Probe(target, Caller(target.server, limit))
     found: list[tuple[Check, str, str]] = []

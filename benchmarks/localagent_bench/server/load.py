@@ -22,7 +22,7 @@ from localagent.errors import StreamBroken
 from localagent.hosts.protocol import Cancelled
 from localagent.remote.refusals import stream_error
 from localagent_bench.server.rules import CHAT
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 
 WORDS = """
     a the one two three small old red green warm cold long short new good river house garden winter summer
@@ -57,7 +57,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoadRequest:
     """`count` tokens to be written after two messages."""
 
     system: str
@@ -67,7 +67,7 @@ class Request:
     """What the messages are rendered to, for sides that take ids."""
 
 
-class Writer:
+class RequestWriter:
     """Draws requests."""
 
     def __init__(self, seed: str, tokens: int) -> None:
@@ -79,11 +79,11 @@ class Writer:
         """So many words."""
         return " ".join(self._random.choices(WORDS.split(), k=count))
 
-    def request(self, user: str, system: str | None = None) -> Request:
+    def request(self, user: str, system: str | None = None) -> LoadRequest:
         """A request; its own system text stands where a template would put the same one into all."""
-        return Request(self.words(6) if system is None else system, user, self.tokens)
+        return LoadRequest(self.words(6) if system is None else system, user, self.tokens)
 
-    def questions(self, count: int, system: str | None = None) -> list[Request]:
+    def questions(self, count: int, system: str | None = None) -> list[LoadRequest]:
         """Short requests."""
         return [self.request(QUESTION + self.words(8 + number % 4), system) for number in range(count)]
 
@@ -123,7 +123,7 @@ def meanwhile(streams: Sequence[Seen], late: Seen) -> int:
     return sum(late.started < time < late.times[0] for seen in streams for time in seen.times)
 
 
-class Stop:
+class ScenarioEnd:
     """Ends the requests of a scenario: when one of them failed, or the time is over."""
 
     def __init__(self, limit: float) -> None:
@@ -140,7 +140,7 @@ class Stop:
         return f"it did not end within {self._limit:g} seconds"
 
 
-def together(tasks: Sequence[Callable[[], None]], stop: Stop) -> None:
+def together(tasks: Sequence[Callable[[], None]], stop: ScenarioEnd) -> None:
     """Run all of them, each in a thread, from the same moment on. Raises what the first one of them raised.
 
     Where the time is over, that is StreamBroken.
@@ -171,7 +171,11 @@ def together(tasks: Sequence[Callable[[], None]], stop: Stop) -> None:
 
 
 def ask(
-    target: Target, request: Request, seen: Seen, stop: Stop, arrived: Callable[[], None] | None = None
+    target: MeasuredServer,
+    request: LoadRequest,
+    seen: Seen,
+    stop: ScenarioEnd,
+    arrived: Callable[[], None] | None = None,
 ) -> None:
     """One streamed answer. `arrived` is called for every chunk with text. Raises as `Server.open`."""
     body = {**_body(target, request), "stream": True, "stream_options": {"include_usage": True}}
@@ -202,7 +206,7 @@ def ask(
     seen.written = seen.written or len(seen.times)
 
 
-def _body(target: Target, request: Request) -> dict[str, Any]:
+def _body(target: MeasuredServer, request: LoadRequest) -> dict[str, Any]:
     messages = [{"role": role, "content": getattr(request, role)} for role in ("system", "user")]
     asked = {"model": target.model, "messages": messages, "max_tokens": request.count, "temperature": 0}
     return {**asked, **target.extra}
@@ -216,9 +220,9 @@ def _count(usage: dict[str, Any], name: str) -> int | None:
 # -- scenarios --------------------------------------------------------------------------------------------
 
 
-def streams(target: Target, writer: Writer, load: Load, *, count: int) -> Figures:
+def streams(target: MeasuredServer, writer: RequestWriter, load: Load, *, count: int) -> Figures:
     """Requests that all arrive at once."""
-    stop, requests = Stop(load.limit), writer.questions(count)
+    stop, requests = ScenarioEnd(load.limit), writer.questions(count)
     seen = [Seen() for _ in requests]
     together([partial(ask, target, *each, stop) for each in zip(requests, seen, strict=True)], stop)
     seconds, written = lasted(seen), sum(each.written for each in seen)
@@ -233,14 +237,14 @@ def streams(target: Target, writer: Writer, load: Load, *, count: int) -> Figure
     }
 
 
-def long_prompt(target: Target, writer: Writer, load: Load) -> Figures:
+def long_prompt(target: MeasuredServer, writer: RequestWriter, load: Load) -> Figures:
     """A long prompt arrives when one of the streams has written a quarter, or has ended before that."""
-    stop, requests = Stop(load.limit), writer.questions(RUNNING)
+    stop, requests = ScenarioEnd(load.limit), writer.questions(RUNNING)
     late, long = Seen(), writer.request(writer.words(load.words))
     running = [Seen() for _ in requests]
     quarter = threading.Event()
 
-    def run(request: Request, seen: Seen) -> None:
+    def run(request: LoadRequest, seen: Seen) -> None:
         def arrived() -> None:
             if len(seen.times) >= max(1, load.tokens // 4):
                 quarter.set()
@@ -262,10 +266,10 @@ def long_prompt(target: Target, writer: Writer, load: Load) -> Figures:
     }
 
 
-def short_answers(target: Target, writer: Writer, load: Load, *, clients: int) -> Figures:
+def short_answers(target: MeasuredServer, writer: RequestWriter, load: Load, *, clients: int) -> Figures:
     """Answers of one token, all to the same words, one after the other for each client."""
-    stop = Stop(load.limit)
-    body = _body(target, Request("Answer briefly.", QUESTION + writer.words(8), 1))
+    stop = ScenarioEnd(load.limit)
+    body = _body(target, LoadRequest("Answer briefly.", QUESTION + writer.words(8), 1))
     taken: list[float] = []
 
     def run(count: int) -> None:

@@ -11,10 +11,18 @@ from typing import Any
 from localagent.errors import LocalAgentError, ServerUnreachable
 from localagent.wording import one_line
 from localagent_bench.results import Chart, Column, Results, Table
-from localagent_bench.server.load import RUNNING, Figures, Load, Writer, long_prompt, short_answers, streams
-from localagent_bench.server.target import Target
+from localagent_bench.server.load import (
+    RUNNING,
+    Figures,
+    Load,
+    RequestWriter,
+    long_prompt,
+    short_answers,
+    streams,
+)
+from localagent_bench.server.target import MeasuredServer
 
-Scenario = Callable[[Target, Writer, Load], Figures]
+Scenario = Callable[[MeasuredServer, RequestWriter, Load], Figures]
 _SERVER = Column("server", "server")
 _RATIO = Column("ratio", "ratio", decimals=2)
 _CPU = Column("cpu", "CPU", "s", "less", 2)
@@ -82,7 +90,7 @@ SHORT = Table(
 
 
 def load_servers(
-    results: Results, targets: Sequence[Target], load: Load, tell: Callable[[str], object]
+    results: Results, targets: Sequence[MeasuredServer], load: Load, tell: Callable[[str], object]
 ) -> None:
     """Run every scenario on every server. `tell`: gets a line about how far it is."""
     here = list(targets)
@@ -90,14 +98,14 @@ def load_servers(
     load = replace(load, words=min([load.words, *known]))  # a word may be three tokens
     for target in targets:  # the first computations of an engine are slower
         tell(f"{target.name}: warm-up")
-        _run(results, target, "warm-up", partial(streams, count=1), Writer("warm-up", 2), load, here)
+        _run(results, target, "warm-up", partial(streams, count=1), RequestWriter("warm-up", 2), load, here)
     for table, title, place, scenario in _scenarios(load):
         found: dict[str, list[Figures]] = {}
         taking = list(here)
         for number in range(load.rounds):
             for target in taking[:: 1 if number % 2 else -1]:
                 tell(f"round {number + 1}, {title}, {target.name}")
-                writer = Writer(f"{title} {number}", load.tokens)
+                writer = RequestWriter(f"{title} {number}", load.tokens)
                 figures = _run(results, target, title, scenario, writer, load, here)
                 if figures is None:  # it would fail again, or be waited for again
                     taking.remove(target)
@@ -121,12 +129,12 @@ def _scenarios(load: Load) -> Iterator[tuple[Table, str, dict[str, Any], Scenari
 
 def _run(
     results: Results,
-    target: Target,
+    target: MeasuredServer,
     title: str,
     scenario: Scenario,
-    writer: Writer,
+    writer: RequestWriter,
     load: Load,
-    here: list[Target],
+    here: list[MeasuredServer],
 ) -> Figures | None:
     """One scenario on one server; None if it failed, and without the server in `here` if that is gone."""
     before = target.cpu() if target.cpu else 0.0

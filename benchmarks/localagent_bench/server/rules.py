@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from localagent.wording import one_line, quoted
 from localagent_bench.server.hearing import Caller, Heard
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 
 MODELS = "/v1/models"
 CHAT = "/v1/chat/completions"
@@ -67,7 +67,7 @@ class Check:
 class Probe:
     """A server, and what it has answered so far. The same request is sent once."""
 
-    def __init__(self, target: Target, caller: Caller) -> None:
+    def __init__(self, target: MeasuredServer, caller: Caller) -> None:
         self.target = target
         self.caller = caller
         self._heard: dict[str, Heard] = {}

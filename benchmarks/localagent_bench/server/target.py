@@ -14,7 +14,7 @@ from localagent_bench.results import Column, Results, Table
 
 
 @dataclass(frozen=True)
-class Target:
+class MeasuredServer:
     """A server and a model of it."""
 
     name: str
@@ -31,7 +31,7 @@ class Target:
     """Which engine it has, and for which processor that was built, where that is known."""
 
     @classmethod
-    def at(cls, url: str, model: str | None, silence: float, name: str = "") -> Target:
+    def at(cls, url: str, model: str | None, silence: float, name: str = "") -> MeasuredServer:
         """The server at `url`, with its first model if none is named; its key is in LOCALAGENT_API_KEY.
 
         Raises UsageError, UnknownModel, ServerUnreachable, ServerRefused, StreamBroken.
@@ -54,7 +54,7 @@ SERVERS = Table(
 )
 
 
-def describe(results: Results, targets: Sequence[Target]) -> None:
+def describe(results: Results, targets: Sequence[MeasuredServer]) -> None:
     """Say which servers are measured."""
     for target in targets:
         told = {"url": target.server.url, "model": target.model, "context": target.context}

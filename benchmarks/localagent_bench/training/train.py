@@ -30,7 +30,7 @@ CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """What one training run is: `rate` scales both learning rates, `tokens` is the size of a batch."""
 
     steps: int
@@ -48,7 +48,7 @@ class Run:
 class Trainer:
     """The weights and the optimizers' state, both changed by `step`."""
 
-    def __init__(self, shape: Shape, run: Run) -> None:
+    def __init__(self, shape: Shape, run: TrainingRun) -> None:
         self.shape, self.run = shape, run
         self.weights = fresh_weights(shape, run.seed)
         for weight in self.weights.values():
@@ -119,7 +119,7 @@ def learn_tokenizer(seed: int) -> dict[str, Any]:
     return tokenizer.learn(rendered(conversation(seed, number, MAIN), render) for number in range(4000))
 
 
-def train(run: Run, out: Path, resume: bool) -> None:
+def train(run: TrainingRun, out: Path, resume: bool) -> None:
     """Train, write a checkpoint now and then, and both forms of the weights at the end."""
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    train(Run(options.steps, options.seed, rate=options.rate), options.out, options.resume)
+    train(TrainingRun(options.steps, options.seed, rate=options.rate), options.out, options.resume)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,6 @@ class LiveView(StreamView):
     """
 
     def __init__(self, *, answers: bool = True, warned: set[str] | None = None, keys: bool = True) -> None:
-        """See `open_view`."""
         super().__init__(answers=answers, warned=warned)
         self._lock = threading.RLock()
         self._region = Region(self._write)

@@ -17,7 +17,7 @@ from localagent.cli.options import ModelOptions, ToolOptions
 from localagent.cli.talk.commands import Commands
 from localagent.cli.talk.conversation import Conversation
 from localagent.cli.talk.keyboard import Keyboard
-from localagent.cli.talk.prompt import Prompt, typed_file
+from localagent.cli.talk.prompt import ChatInput, typed_file
 from localagent.cli.talk.speaker import Speaker
 from localagent.cli.talk.turns import Turns
 from localagent.cli.terminal import require_stdout, say
@@ -47,7 +47,7 @@ class Chat:
         self._turns = Turns(
             speaker.agent, conversation, self._keyboard, stats=stats, permissions=speaker.permissions
         )
-        self._prompt = Prompt(typed, self._complete, self._keyboard.take_typed)
+        self._prompt = ChatInput(typed, self._complete, self._keyboard.take_typed)
         self._commands = Commands(speaker, conversation, self._turns, self._keyboard, self._prompt.begin)
         conversation.settings = speaker.settings
 

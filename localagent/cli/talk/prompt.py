@@ -28,7 +28,7 @@ def typed_file() -> Path:
     return user_path("state", "chat-history")
 
 
-class Prompt:
+class ChatInput:
     """Asks for messages and commands."""
 
     def __init__(self, kept: Path | None, completions: Completions, typed: Callable[[], str] = str) -> None:

@@ -17,7 +17,7 @@ _NO_NUMBERS = "MLX computed no logits that are numbers: are the weights damaged?
 
 
 def advance(context: Context, lanes: Sequence[MlxLane]) -> list[int | EngineFailed]:
-    """See `engine.Engine`."""
+    """A token for each lane, as `Engine.advance` has it: in one computation for all that fit into a batch."""
     alone, together = _divide(context, lanes)
     if not alone:
         return _advance(context, lanes)

@@ -20,13 +20,13 @@ from localagent.hosts.mlx.library import Library, first_line
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
-class Snapshot:
+class CacheSnapshot:
     """What caches held after `length` tokens: of every one its arrays and its counters, or None for one that
     can be cut. `entries` is None once the engine was closed.
     """
 
     length: int
-    entries: tuple[Entry | None, ...] | None
+    entries: tuple[CacheEntry | None, ...] | None
 
     def arrays(self) -> Iterator[Any]:
         """Every array in it."""
@@ -35,7 +35,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """The content of one cache."""
 
     arrays: tuple[Any, ...]
@@ -80,23 +80,25 @@ class Caches:
 
     # -- one sequence ----------------------------------------------------------------------------------
 
-    def copy(self, caches: list[Any], length: int, whole: bool, rest: Snapshot | None = None) -> Snapshot:
+    def copy(
+        self, caches: list[Any], length: int, whole: bool, rest: CacheSnapshot | None = None
+    ) -> CacheSnapshot:
         """What is needed to come back to `length` tokens: everything, or what cannot be cut.
 
         `rest`: what cannot be cut, copied when there were so many; None if there are so many now.
         """
-        entries: list[Entry | None] = []
+        entries: list[CacheEntry | None] = []
         for number, cache in enumerate(self._flatten(caches) if self.known else ()):
             cuttable = isinstance(cache, self._lib.KVCache)
             if rest is not None and rest.entries is not None and not cuttable:
                 entries.append(rest.entries[number])
             else:
                 entries.append(self._copy(cache, length) if whole or not cuttable else None)
-        snapshot = Snapshot(length, tuple(entries))
+        snapshot = CacheSnapshot(length, tuple(entries))
         self._lib.mx.eval(list(snapshot.arrays()))
         return snapshot
 
-    def can_put(self, snapshot: Snapshot, whole: bool) -> bool:
+    def can_put(self, snapshot: CacheSnapshot, whole: bool) -> bool:
         """Whether `put` can go back to it: from anywhere, or only from a sequence that goes on from there."""
         entries = snapshot.entries
         if not self.known or entries is None or len(entries) != len(self._classes):
@@ -106,7 +108,7 @@ class Caches:
             for entry, kind in zip(entries, self._classes, strict=True)
         )
 
-    def put(self, caches: list[Any], snapshot: Snapshot) -> None:
+    def put(self, caches: list[Any], snapshot: CacheSnapshot) -> None:
         """Cut what can be cut and put back the rest."""
         lib = self._lib
         for cache, entry in zip(self._flatten(caches), snapshot.entries or (), strict=True):
@@ -179,7 +181,7 @@ class Caches:
             return f"mlx-lm cannot join its caches: {first_line(error)}"
         return "" if shape[0] == 2 else "mlx-lm cannot join its caches"
 
-    def fits(self, snapshot: Snapshot) -> bool:
+    def fits(self, snapshot: CacheSnapshot) -> bool:
         """Whether a snapshot from a file has the shapes of this model's caches."""
         entries = snapshot.entries or ()
         return len(entries) == len(self._forms) and all(
@@ -189,7 +191,7 @@ class Caches:
             for number, entry in enumerate(entries)
         )
 
-    def _fits(self, entry: Entry, number: int, length: int) -> bool:
+    def _fits(self, entry: CacheEntry, number: int, length: int) -> bool:
         kind, form, window = self._classes[number], self._forms[number], self._windows[number]
         if kind is self._lib.ArraysCache:
             return not entry.counters and _alike(entry.arrays, form, free_axis=None)
@@ -206,15 +208,15 @@ class Caches:
         index = entry.counters[1]
         return 0 < index <= room and (index == length or length >= window <= room)
 
-    def _copy(self, cache: Any, length: int) -> Entry:
+    def _copy(self, cache: Any, length: int) -> CacheEntry:
         if isinstance(cache, self._lib.ArraysCache):
-            return Entry(tuple(self._own(array) for array in cache.cache))
+            return CacheEntry(tuple(self._own(array) for array in cache.cache))
         keys, values = cache.keys, cache.values
         if isinstance(cache, self._lib.RotatingKVCache):
-            return Entry((self._own(keys), self._own(values)), (cache.offset, cache._idx))
+            return CacheEntry((self._own(keys), self._own(values)), (cache.offset, cache._idx))
         if keys is not None:
             keys, values = keys[..., :length, :], values[..., :length, :]
-        return Entry((self._own(keys), self._own(values)), (length,))
+        return CacheEntry((self._own(keys), self._own(values)), (length,))
 
     def _form(self, cache: Any) -> tuple[_Form | None, ...]:
         arrays = cache.cache if isinstance(cache, self._lib.ArraysCache) else (cache.keys, cache.values)

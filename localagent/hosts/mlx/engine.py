@@ -78,7 +78,7 @@ class MlxEngine:
         raise NotImplementedError
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
-        """See `engine.Engine`."""
+        """A token for each lane, computed in one batch as far as they fit into one."""
         return advance(self._context, lanes)
 
     def rest(self) -> None:

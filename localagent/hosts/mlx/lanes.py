@@ -20,7 +20,7 @@ from typing import Any
 
 from localagent.errors import EngineFailed
 from localagent.hosts.engine import CancelCheck, Packed, State
-from localagent.hosts.mlx.caches import Caches, Snapshot
+from localagent.hosts.mlx.caches import Caches, CacheSnapshot
 from localagent.hosts.mlx.library import Library, first_line
 from localagent.hosts.mlx.packing import pack, unpack
 from localagent.hosts.mlx.sampling import Drawn, Sampler, draw
@@ -40,7 +40,7 @@ class Context:
             self.caches = Caches(lib, model)
         self.capacity = sys.maxsize
         """The tokens that all lanes hold together."""
-        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._snapshots: weakref.WeakSet[CacheSnapshot] = weakref.WeakSet()
         self._steps = 0
 
     def read_weights(self) -> None:
@@ -54,7 +54,7 @@ class Context:
         """[rows, size], not computed: the logits after `tokens` [rows, count], which the caches then hold."""
         return self.model(tokens, cache=caches)[:, -1, :]
 
-    def state(self, snapshot: Snapshot) -> State:
+    def state(self, snapshot: CacheSnapshot) -> State:
         """As the prefix cache holds it."""
         self._snapshots.add(snapshot)
         return State(snapshot, sum(array.nbytes for array in snapshot.arrays()))
@@ -87,7 +87,7 @@ class Rows:
 
 
 class MlxLane:
-    """See `engine.Lane`."""
+    """A sequence that is computed alone or as a row of a batch."""
 
     def __init__(self, context: Context) -> None:
         self.ids: list[int] = []
@@ -277,7 +277,7 @@ class MlxLane:
                 except Exception:  # what it holds is worth less than the call that this is part of
                     lane.clear()
 
-    def _take(self, length: int, whole: bool, rest: Snapshot | None = None) -> State:
+    def _take(self, length: int, whole: bool, rest: CacheSnapshot | None = None) -> State:
         """A state of the first `length` tokens; see `Caches.copy`. A lane that draws goes on drawing."""
         lib, caches, rows = self._context.lib, self._context.caches, self.rows
         try:
@@ -287,7 +287,7 @@ class MlxLane:
         except Exception as error:
             raise failed(error) from error
 
-    def _put(self, snapshot: Snapshot) -> None:
+    def _put(self, snapshot: CacheSnapshot) -> None:
         lib = self._context.lib
         try:
             with lib.mx.stream(lib.generation_stream):

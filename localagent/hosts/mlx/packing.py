@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from localagent.hosts.engine import Packed
-from localagent.hosts.mlx.caches import Entry, Snapshot
+from localagent.hosts.mlx.caches import CacheEntry, CacheSnapshot
 from localagent.hosts.mlx.library import Library
 
 _FORMAT = f"mlx-1-{sys.byteorder}"
@@ -32,7 +32,7 @@ _DTYPES = (
 _LARGEST = 1 << 31  # a dimension or counter beyond this is no state of any model
 
 
-def pack(lib: Library, snapshot: Snapshot, kinds: tuple[str, ...]) -> Packed:
+def pack(lib: Library, snapshot: CacheSnapshot, kinds: tuple[str, ...]) -> Packed:
     """The bytes of a snapshot. `kinds` names the class of every cache."""
     entries: list[Any] = []
     buffers: list[bytes | memoryview] = []
@@ -42,7 +42,7 @@ def pack(lib: Library, snapshot: Snapshot, kinds: tuple[str, ...]) -> Packed:
     return Packed(layout, tuple(buffers))
 
 
-def unpack(lib: Library, packed: Packed, kinds: tuple[str, ...]) -> Snapshot:
+def unpack(lib: Library, packed: Packed, kinds: tuple[str, ...]) -> CacheSnapshot:
     """The snapshot of caches of these `kinds`; its shapes are yet to be compared. Raises ValueError."""
     match packed.layout:
         case {
@@ -61,10 +61,10 @@ def unpack(lib: Library, packed: Packed, kinds: tuple[str, ...]) -> Snapshot:
     read = tuple(None if entry is None else _read(lib, entry, buffers) for entry in entries)
     if buffers:
         raise ValueError("a state with more bytes than it describes")
-    return Snapshot(length, read)
+    return CacheSnapshot(length, read)
 
 
-def _describe(lib: Library, entry: Entry, buffers: list[bytes | memoryview]) -> dict[str, Any]:
+def _describe(lib: Library, entry: CacheEntry, buffers: list[bytes | memoryview]) -> dict[str, Any]:
     arrays: list[Any] = []
     for array in entry.arrays:
         if array is None:
@@ -76,12 +76,12 @@ def _describe(lib: Library, entry: Entry, buffers: list[bytes | memoryview]) -> 
     return {"arrays": arrays, "counters": list(entry.counters)}
 
 
-def _read(lib: Library, described: Any, buffers: list[bytes | memoryview]) -> Entry:
+def _read(lib: Library, described: Any, buffers: list[bytes | memoryview]) -> CacheEntry:
     match described:
         case {"arrays": list(arrays), "counters": list(counters), **rest} if not rest and all(
             type(counter) is int and 0 <= counter < _LARGEST for counter in counters
         ):
-            return Entry(tuple(_read_array(lib, array, buffers) for array in arrays), tuple(counters))
+            return CacheEntry(tuple(_read_array(lib, array, buffers) for array in arrays), tuple(counters))
     raise ValueError("not a state of a cache in MLX")
 
 

@@ -32,7 +32,7 @@ _HEAD = len(_MAGIC) + _LENGTH.size + _DIGEST
 _MOST_HEADER = 64 << 20
 
 
-class Header(NamedTuple):
+class SnapshotHeader(NamedTuple):
     """What a file holds. `lengths` are those of the checkpoints; the first of `states` is the whole sequence.
 
     A state is its layout and the sizes of its buffers, in bytes; `begin` is where the first buffer begins.
@@ -78,7 +78,7 @@ def write_file(
         file.write(content.digest())
 
 
-def read_header(path: Path) -> Header | None:
+def read_header(path: Path) -> SnapshotHeader | None:
     """The header of a whole file that this user wrote; None for any other."""
     try:
         with path.open("rb") as file:
@@ -99,7 +99,7 @@ def read_header(path: Path) -> Header | None:
     return header if status.st_size == header.begin + content + _DIGEST else None
 
 
-def read_states(path: Path, header: Header) -> list[Packed]:
+def read_states(path: Path, header: SnapshotHeader) -> list[Packed]:
     """The states that `header` lists. Raises OSError, and ValueError for damaged content."""
     with path.open("rb") as file:
         file.seek(header.begin)
@@ -116,7 +116,7 @@ def read_states(path: Path, header: Header) -> list[Packed]:
     return states
 
 
-def _sensible(fields: Any, begin: int) -> Header:
+def _sensible(fields: Any, begin: int) -> SnapshotHeader:
     """The header, with every field checked. Raises ValueError, KeyError, TypeError."""
     key, ids, lengths, states = fields["key"], fields["ids"], fields["lengths"], fields["states"]
     turns = [(text, tuple(more)) for text, more in fields["turns"]]
@@ -135,7 +135,7 @@ def _sensible(fields: Any, begin: int) -> Header:
     )
     if not good:
         raise ValueError("no header of a snapshot")
-    return Header(key, ids, turns, lengths, [(layout, list(each)) for layout, each in states], begin)
+    return SnapshotHeader(key, ids, turns, lengths, [(layout, list(each)) for layout, each in states], begin)
 
 
 def _whole(numbers: Sequence[Any]) -> bool:

@@ -24,7 +24,14 @@ from typing import NamedTuple
 from localagent.files.paths import user_path
 from localagent.hosts.engine import Packed
 from localagent.hosts.prefix.matching import Enter, enter_at_checkpoints
-from localagent.hosts.prefix.snapshot_file import Header, Turns, digest, read_header, read_states, write_file
+from localagent.hosts.prefix.snapshot_file import (
+    SnapshotHeader,
+    Turns,
+    digest,
+    read_header,
+    read_states,
+    write_file,
+)
 
 PER_MODEL = 1 << 30
 TOTAL = 4 << 30
@@ -137,7 +144,7 @@ class Snapshots:
         self._all = folder
         self._key = asdict(key)
         self._folder = folder.root / key.folder
-        self._headers: dict[Path, tuple[tuple[int, int], Header | None]] = {}
+        self._headers: dict[Path, tuple[tuple[int, int], SnapshotHeader | None]] = {}
         """What is known of each file, as long as it is the same one: None for one not to be used."""
         self._failing: int | None = None
         """Why the last file could not be written, as the system's number."""
@@ -205,7 +212,7 @@ class Snapshots:
                 log.warning("%s: not written: %s", path, error.strerror or error)
             self._failing = error.errno
 
-    def _scan(self) -> dict[Path, Header]:
+    def _scan(self) -> dict[Path, SnapshotHeader]:
         """The headers of the files that are there now; each file is read once."""
         known, self._headers = self._headers, {}
         for path in _by_use(self._folder, f"*{_SUFFIX}"):
@@ -217,7 +224,7 @@ class Snapshots:
                 self._headers[path] = known[path]
         return {path: header for path, (_, header) in self._headers.items() if header is not None}
 
-    def _check(self, path: Path) -> Header | None:
+    def _check(self, path: Path) -> SnapshotHeader | None:
         header = read_header(path)
         if header is None or header.key != self._key:
             log.warning("%s: ignored: not a whole snapshot of this model", path)

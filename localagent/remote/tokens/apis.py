@@ -65,13 +65,12 @@ class Api(Protocol):
         """Where, and with what, a request is given up; None if closing its connection is all there is."""
 
 
-class VllmTokens:
+class VllmTokens(Api):
     """vLLM's `/inference/v1/generate`: ids in, ids out."""
 
     path = "/inference/v1/generate"
 
     def body(self, asked: Asked) -> dict[str, Any]:
-        """See `Api`."""
         chosen: dict[str, Any] = {**_vllm_sampling(asked), "detokenize": False}
         if asked.sampling.logprobs is not None:
             chosen["logprobs"] = asked.sampling.logprobs
@@ -85,7 +84,6 @@ class VllmTokens:
         }
 
     def read(self, event: Any) -> Chunk:
-        """See `Api`."""
         with _Sensible("vLLM"):
             choice: Mapping[str, Any] = next(iter(event.get("choices") or ()), {})
             content = (choice.get("logprobs") or {}).get("content") or ()
@@ -97,17 +95,16 @@ class VllmTokens:
             )
 
     def abort(self, name: str) -> tuple[str, dict[str, Any]]:
-        """See `Api`. Inside, the request has a longer name than it was given."""
+        # Inside, the request has a longer name than it was given.
         return "/inference/v1/abort_requests", {"request_ids": [f"generate-tokens-{name}", name]}
 
 
-class VllmCompletions:
+class VllmCompletions(Api):
     """vLLM's `/v1/completions` of earlier versions, told to give the ids of what it writes."""
 
     path = "/v1/completions"
 
     def body(self, asked: Asked) -> dict[str, Any]:
-        """See `Api`."""
         body = {
             **_vllm_sampling(asked),
             "prompt": list(asked.ids),
@@ -123,7 +120,6 @@ class VllmCompletions:
         return body
 
     def read(self, event: Any) -> Chunk:
-        """See `Api`."""
         with _Sensible("vLLM"):
             choice: Mapping[str, Any] = next(iter(event.get("choices") or ()), {})
             return Chunk(
@@ -134,11 +130,10 @@ class VllmCompletions:
             )
 
     def abort(self, name: str) -> None:
-        """See `Api`."""
         return
 
 
-class Sglang:
+class Sglang(Api):
     """SGLang's `/generate`. What it streams holds all ids so far, or, where the server was started with
     `--incremental-streaming-output`, the new ones: the count of tokens tells which of them are new.
     """
@@ -152,7 +147,6 @@ class Sglang:
         """Whether events hold all tokens so far; the first may be of either kind."""
 
     def body(self, asked: Asked) -> dict[str, Any]:
-        """See `Api`."""
         sampling = asked.sampling
         chosen: dict[str, Any] = {
             "max_new_tokens": asked.most,
@@ -185,7 +179,6 @@ class Sglang:
         return body
 
     def read(self, event: Any) -> Chunk:
-        """See `Api`."""
         with _Sensible("SGLang"):
             told = event["meta_info"]
             count = int(told["completion_tokens"])
@@ -211,11 +204,10 @@ class Sglang:
             return Chunk(ids, scores, _cached(told), _ended(kind))
 
     def abort(self, name: str) -> tuple[str, dict[str, Any]]:
-        """See `Api`."""
         return "/abort_request", {"rid": name}
 
 
-class LlamaServer:
+class LlamaServer(Api):
     """llama-server's `/completion`. Its samplers are put into our order.
 
     While a character is not complete it sends nothing, and then the id of its last token alone. How many it
@@ -228,7 +220,6 @@ class LlamaServer:
         self._seen = 0
 
     def body(self, asked: Asked) -> dict[str, Any]:
-        """See `Api`."""
         sampling = asked.sampling
         body: dict[str, Any] = {
             "prompt": list(asked.ids),
@@ -265,7 +256,6 @@ class LlamaServer:
         return body
 
     def read(self, event: Any) -> Chunk:
-        """See `Api`."""
         with _Sensible("llama-server"):
             scores = tuple(
                 _score(each, each.get("top_logprobs") or (), "id")
@@ -283,7 +273,6 @@ class LlamaServer:
             return Chunk(ids, (), int(event["timings"]["cache_n"]), ended, lost if text else 0, text)
 
     def abort(self, name: str) -> None:
-        """See `Api`."""
         return
 
 

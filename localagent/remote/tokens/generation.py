@@ -14,7 +14,7 @@ from localagent.errors import (
     ServerUnreachable,
     StreamBroken,
 )
-from localagent.hosts.generation import Generation
+from localagent.hosts.generation import GenerationState
 from localagent.hosts.protocol import (
     Cancel,
     CancelFlag,
@@ -30,7 +30,7 @@ from localagent.remote.following import followed
 from localagent.remote.refusals import stream_error
 from localagent.remote.server import Server
 from localagent.remote.tokens.apis import Api, Asked, Chunk
-from localagent.remote.tokens.vocabulary import Spelling
+from localagent.remote.tokens.vocabulary import TokenFinder
 
 ATTEMPTS = 4
 """How often a request is sent at most, while nothing has come of it."""
@@ -51,8 +51,8 @@ class RemoteGeneration:
         server: Server,
         make_api: Callable[[], Api],
         asked: Asked,
-        state: Generation,
-        spelling: Spelling,
+        state: GenerationState,
+        spelling: TokenFinder,
         cancel: CancelFlag | None,
         record: Callable[[Sequence[Token]], None],
         passed: PassedOn | None = None,

@@ -8,33 +8,26 @@ random numbers are its own. A request is sent again only while nothing has come 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from localagent.errors import Unsupported, UsageError
-from localagent.hosts.generation import Cuts, Generation
+from localagent.hosts.generation import Cuts, GenerationState
 from localagent.hosts.prefix import Transcripts
-from localagent.hosts.prompting import Prompting
-from localagent.hosts.protocol import (
-    CancelFlag,
-    Constraint,
-    Form,
-    NoEngine,
-    PassedOn,
-)
+from localagent.hosts.prompting import Prompting, PromptingHost
+from localagent.hosts.protocol import CancelFlag, Constraint, Form, NoEngine, PassedOn
 from localagent.hosts.sampling import Sampling
-from localagent.prompt.segments import Prompt, Raw
-from localagent.prompt.template import ChatTemplate
+from localagent.prompt.segments import Prompt
 from localagent.remote.server import Server
 from localagent.remote.tokens.apis import Api, Asked
 from localagent.remote.tokens.generation import RemoteGeneration
-from localagent.remote.tokens.vocabulary import ModelFiles, Spelling
+from localagent.remote.tokens.vocabulary import ModelFiles, TokenFinder
 
 _NO_CUTS = Cuts(None, None)
 
 
-class TokenHost(NoEngine):
+class TokenHost(PromptingHost, NoEngine):
     """A model on a server of tokens. Make it with `remote.tokens.opening.open_host`."""
 
     def __init__(
@@ -65,7 +58,7 @@ class TokenHost(NoEngine):
         self.pieces = files.vocabulary
         """The model's vocabulary, by which what comes back is read."""
         self._ends = _ends(files)
-        self._spelling = Spelling(files.vocabulary)
+        self._spelling = TokenFinder(files.vocabulary)
         self._prompting = Prompting(
             files.chat_template, files.vocabulary, context, Transcripts(self.special_tokens), nullcontext
         )
@@ -87,50 +80,6 @@ class TokenHost(NoEngine):
         if self._taken is None:
             self._taken = self._takes(prompt.ids)
         return self._taken
-
-    @property
-    def template_source(self) -> str | None:
-        """The chat template's jinja source."""
-        return self._prompting.source
-
-    @property
-    def template(self) -> ChatTemplate:
-        """The model's chat template. Raises TemplateFailed."""
-        return self._prompting.template
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        limit: float | None = None,
-        **variables: Any,
-    ) -> Prompt:
-        """A conversation as a prompt, which is made here. Raises TemplateFailed, ContextOverflow."""
-        return self._prompting.render(messages, tools, limit, variables)
-
-    def write(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
-    ) -> str:
-        """The text of a prompt. Raises TemplateFailed."""
-        return self.template.render(messages, tools, **variables).text
-
-    def raw_prompt(self, raw: Raw) -> Prompt:
-        """A prompt without the chat template. Raises ContextOverflow, and Unsupported for a gap where the
-        model has no tokens for it.
-        """
-        return self._prompting.raw(raw)
-
-    def check(self, prompt: Prompt) -> None:
-        """Raise what `generate` would raise for this prompt: UsageError, ContextOverflow."""
-        self._prompting.check(prompt)
-
-    def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
-        """The ids of `text` with nothing added; control tokens are recognised only when `special`."""
-        return self._prompting.tokenize(text, special)
 
     def detokenize(self, ids: Sequence[int]) -> bytes:
         """The bytes that `ids` spell, special tokens included. Raises UsageError for an unknown id."""
@@ -158,7 +107,7 @@ class TokenHost(NoEngine):
             raise Unsupported(f"{self.server.url} draws the tokens, and is not told of a logit_bias")
         self.check(prompt)
         ids = prompt.ids
-        state = Generation(ids, sampling, self.pieces, self.context, _NO_CUTS)
+        state = GenerationState(ids, sampling, self.pieces, self.context, _NO_CUTS)
         asked = Asked(
             ids,
             sampling,

@@ -51,7 +51,7 @@ _OF_BACKENDS: Mapping[str, tuple[Form, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReportedModel:
     """What a server says of the model that it was asked for."""
 
     id: str
@@ -112,7 +112,7 @@ def open_host(
     return host
 
 
-def _require_agreement(host: TokenHost, found: Found, files: ModelFiles) -> None:
+def _require_agreement(host: TokenHost, found: ReportedModel, files: ModelFiles) -> None:
     """Ids of another vocabulary would be read as other words, and nothing would say so."""
     wrong = None
     if found.size is not None and found.size <= max(files.vocabulary.special, default=-1):
@@ -146,7 +146,7 @@ def _of_a_prompt(host: TokenHost, tokenized: Callable[[str], Sequence[int]]) -> 
 # -- what each kind of server says of itself -----------------------------------------------------------------
 
 
-def _look_at_llama_server(server: Server, model: str | None) -> Found:
+def _look_at_llama_server(server: Server, model: str | None) -> ReportedModel:
     entry, props = _entry(server, model), _told(server, "/props")
     meta, settings = (
         each if isinstance(each, Mapping) else {}
@@ -172,7 +172,7 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
         return _LARK if grammar.startswith(LLGUIDANCE) else ("gbnf", "schema")
 
     path = _text(props.get("model_path"))
-    return Found(
+    return ReportedModel(
         id=str(entry["id"]),
         files=path if path and Path(path).is_file() else None,  # on this machine
         context=_whole(settings.get("n_ctx")) or _whole(meta.get("n_ctx")),
@@ -184,49 +184,47 @@ def _look_at_llama_server(server: Server, model: str | None) -> Found:
     )
 
 
-def _look_at_vllm(server: Server, model: str | None) -> Found:
+def _look_at_vllm(server: Server, model: str | None) -> ReportedModel:
     entry = _entry(server, model)
-
-    def tokenized(text: str) -> Sequence[int]:
-        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
-        return _tokens(server, "/tokenize", body)
-
-    return Found(
+    return ReportedModel(
         id=str(entry["id"]),
         files=_text(entry.get("root")),
         context=_whole(entry.get("max_model_len")),
         lanes=_LANES,
         make_api=VllmTokens if _offers(server, VllmTokens.path) else VllmCompletions,
-        tokenized=tokenized if _offers(server, "/tokenize") else None,
+        tokenized=_tokenizer(server, entry["id"], "/tokenize"),
         takes=lambda ids: ("core", "schema"),
     )
 
 
-def _look_at_sglang(server: Server, model: str | None) -> Found:
+def _look_at_sglang(server: Server, model: str | None) -> ReportedModel:
     entry = _entry(server, model)
     told = _told(server, "/model_info") or _told(server, "/get_model_info")
-
-    def tokenized(text: str) -> Sequence[int]:
-        body = {"model": entry["id"], "prompt": text, "add_special_tokens": False}
-        return _tokens(server, "/v1/tokenize", body)
 
     def takes(ids: Sequence[int]) -> Collection[Form]:
         settings = _told(server, "/server_info") or _told(server, "/get_server_info")
         return _OF_BACKENDS.get(str(settings.get("grammar_backend")), ("schema",))
 
     files = (told.get("tokenizer_path"), told.get("model_path"), entry.get("root"))
-    return Found(
+    return ReportedModel(
         id=str(entry["id"]),
         files=next(filter(None, map(_text, files)), None),
         context=_whole(entry.get("max_model_len")),
         lanes=_LANES,
         make_api=Sglang,
-        tokenized=tokenized if _offers(server, "/v1/tokenize") else None,
+        tokenized=_tokenizer(server, entry["id"], "/v1/tokenize"),
         takes=takes,
     )
 
 
-_LOOKS: Mapping[str, Callable[[Server, str | None], Found]] = {
+def _tokenizer(server: Server, model: str, path: str) -> Callable[[str], Sequence[int]] | None:
+    """The server's own tokenizer; None where it does not offer it at this path."""
+    if not _offers(server, path):
+        return None
+    return lambda text: _tokens(server, path, {"model": model, "prompt": text, "add_special_tokens": False})
+
+
+_LOOKS: Mapping[str, Callable[[Server, str | None], ReportedModel]] = {
     "llama-server": _look_at_llama_server,
     "vllm": _look_at_vllm,
     "sglang": _look_at_sglang,

@@ -142,7 +142,7 @@ def disagreement(vocabulary: Vocabulary, tokenized: Callable[[str], Sequence[int
     return None
 
 
-class Spelling:
+class TokenFinder:
     """Finds tokens by what they spell, for servers that leave ids out."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:

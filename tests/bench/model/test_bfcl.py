@@ -12,7 +12,8 @@ import pytest
 
 from localagent.errors import UsageError
 from localagent.messages import AssistantMessage, MalformedToolCallPart, TextPart, ToolCallPart
-from localagent_bench.model.bfcl import JUDGED, NoData, bfcl_tasks, find_package
+from localagent_bench.bfcl import JUDGED, NoData, find_package
+from localagent_bench.model.bfcl import bfcl_tasks
 from localagent_bench.model.tasks import sample
 
 FUNCTION = {
@@ -41,6 +42,7 @@ from bfcl_eval.constants.model_config import MODEL_CONFIG_MAPPING
 
 def ast_checker(functions, calls, answers, language, category, model):
     assert MODEL_CONFIG_MAPPING[model].underscore_to_dot
+    assert {type(given) for call in calls for given in call.values()} == {dict}
     if calls == [{"break": {}}]:
         raise KeyError("break")
     wanted = [{name.replace(".", "_"): given} for each in answers for name, given in each.items()]

@@ -17,7 +17,7 @@ from localagent.messages import AssistantMessage, ToolCallPart
 from localagent.model import Model, load
 from localagent.nano import GGUF
 from localagent_bench.model.calling import Asker
-from localagent_bench.model.plan import Plan, measure
+from localagent_bench.model.plan import ModelPlan, measure
 from localagent_bench.model.sides import Opened, Side, opened
 from localagent_bench.model.speed import Sizes, measure_speed
 from localagent_bench.model.tasks import Task, nano_tasks
@@ -32,7 +32,7 @@ def one_lane(name: str, options: Any) -> Model:
     return load(name, **{"lanes": 1, "threads": 1, "context": 1024, **options})
 
 
-def found(plan: Plan) -> Results:
+def found(plan: ModelPlan) -> Results:
     results = Results("model", {})
     measure(results, plan, one_lane, lambda *_: None)
     return results
@@ -43,7 +43,7 @@ def test_two_settings_are_measured_side_by_side():
     steps: list[tuple[str, int, int]] = []
     results = Results("model", {})
     sides = [Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),)), Side(str(GGUF), (("threads", 2),))]
-    plan = Plan(sides, SMALL, exchanges=1, sample=8, max_tokens=100)
+    plan = ModelPlan(sides, SMALL, exchanges=1, sample=8, max_tokens=100)
     measure(results, plan, one_lane, lambda *step: steps.append(step))
     rows = results.run.rows
     names = [side.name for side in sides]
@@ -77,7 +77,7 @@ def test_two_settings_are_measured_side_by_side():
 
 @pytest.mark.engine
 def test_a_depth_beyond_the_context_is_skipped_and_the_rest_goes_on():
-    results = found(Plan([Side(str(GGUF))], Sizes((0, 2_000), 16, 8, 1), exchanges=0, tools="none"))
+    results = found(ModelPlan([Side(str(GGUF))], Sizes((0, 2_000), 16, 8, 1), exchanges=0, tools="none"))
     assert [row["depth"] for row in results.run.rows["model.speed"]] == [0]
     assert any("2,000" in what and "no room" in why for what, why in results.run.skipped.items())
 
@@ -85,7 +85,7 @@ def test_a_depth_beyond_the_context_is_skipped_and_the_rest_goes_on():
 @pytest.mark.engine
 def test_without_bfcl_its_tasks_are_skipped(monkeypatch, tmp_path):
     monkeypatch.setenv("LOCALAGENT_BFCL", str(tmp_path))
-    results = found(Plan([Side(str(GGUF))], Sizes(()), exchanges=0, tools="bfcl"))
+    results = found(ModelPlan([Side(str(GGUF))], Sizes(()), exchanges=0, tools="bfcl"))
     assert "unpack bfcl-eval there" in results.run.skipped["BFCL's tasks"]
     assert not results.run.rows
 
@@ -93,7 +93,7 @@ def test_without_bfcl_its_tasks_are_skipped(monkeypatch, tmp_path):
 @pytest.mark.engine
 def test_a_model_without_calls_takes_no_part_in_tool_calling():
     side = Side(str(GGUF), (("dialect", "plain"),))
-    results = found(Plan([side], Sizes(()), exchanges=0, tools="nano", sample=4))
+    results = found(ModelPlan([side], Sizes(()), exchanges=0, tools="nano", sample=4))
     assert "--dialect" in results.run.skipped[f"tool calling of {side.name}"]
     assert not results.run.rows
 
@@ -136,7 +136,7 @@ def test_tokens_that_change_with_reuse_are_a_fault_of_the_engine(monkeypatch):
     monkeypatch.setattr(Opened, "view", forgetful)
     results = Results("model", {})
     with pytest.raises(EngineBroken, match="has changed the tokens"):
-        measure(results, Plan([Side(str(GGUF))], Sizes(()), 1, "none"), one_lane, lambda *_: None)
+        measure(results, ModelPlan([Side(str(GGUF))], Sizes(()), 1, "none"), one_lane, lambda *_: None)
     assert {row["same"] for row in results.run.rows["model.reuse"]} == {False}
 
 
@@ -147,7 +147,7 @@ def test_a_request_that_cannot_be_made_is_refused_and_the_rest_goes_on(monkeypat
     )
     tasks = nano_tasks(2, seed=1)
     monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: [long, *tasks])
-    results = found(Plan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=3))
+    results = found(ModelPlan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=3))
     every = results.run.rows["model.tools"][0]
     assert (every["tasks"], every["refused"]) == (3, 1)
     assert results.run.cases[0]["fault"] == "refused: ContextOverflow"
@@ -158,7 +158,7 @@ def test_a_task_that_is_not_exact_is_told_with_its_side_and_what_was_written(mon
     tasks = [replace(task, judge=lambda _: "never right") for task in nano_tasks(2, seed=1)]
     monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: tasks)
     sides = [Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),))]
-    cases = found(Plan(sides, Sizes(()), exchanges=0, sample=2)).run.cases
+    cases = found(ModelPlan(sides, Sizes(()), exchanges=0, sample=2)).run.cases
     assert [(case["table"], case["side"], case["id"], case["group"], case["fault"]) for case in cases] == [
         ("model.tools", side.name, task.id, task.kind, "never right") for task in tasks for side in sides
     ]
@@ -180,7 +180,7 @@ def test_tasks_gained_and_lost_are_those_that_one_of_two_sides_alone_does_exactl
     tasks = [task(at, *exact[what]) for at, what in enumerate(wanted)]
     monkeypatch.setattr("localagent_bench.model.plan.nano_tasks", lambda *_: tasks)
     sides = [Side(str(GGUF)), Side(str(GGUF), (("max_tokens", 1),))]
-    [row] = found(Plan(sides, Sizes(()), exchanges=0, sample=7)).run.rows["model.paired"]
+    [row] = found(ModelPlan(sides, Sizes(()), exchanges=0, sample=7)).run.rows["model.paired"]
     assert (row["gained"], row["lost"], row["tasks"]) == (3, 1, 7)
     assert (row["exact"], row["other"]) == pytest.approx((100 * 5 / 7, 100 * 3 / 7))
     assert row["difference"] == pytest.approx(100 * 2 / 7)
@@ -198,7 +198,7 @@ def test_tools_that_a_template_does_not_show_are_in_a_system_message(monkeypatch
 
     monkeypatch.setattr(Asker, "shows", lambda *_: False)
     monkeypatch.setattr(Model, "stream", listening)
-    results = found(Plan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=2))
+    results = found(ModelPlan([Side(str(GGUF))], Sizes(()), exchanges=0, sample=2))
     assert any("shows no tools" in why for why in results.run.skipped.values())
     task = nano_tasks(1, seed=1)[0]
     assert said[0][0]["role"] == "system"
@@ -215,7 +215,7 @@ def test_what_was_found_before_an_interrupt_is_kept(monkeypatch):
         if done == 2 and what.startswith("tool calling"):
             raise KeyboardInterrupt
 
-    plan = Plan([Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),))], Sizes(()), 0, sample=5)
+    plan = ModelPlan([Side(str(GGUF)), Side(str(GGUF), (("constraint", "off"),))], Sizes(()), 0, sample=5)
     with pytest.raises(KeyboardInterrupt):
         measure(results, plan, one_lane, tell)
     assert {row["tasks"] for row in results.run.rows["model.tools"] if row["group"] == "all"} == {2}
@@ -234,11 +234,11 @@ def test_a_side_without_a_constraint_has_no_vocabulary_to_be_bounded_with():
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan([Side("x")], Sizes((-1,))),
-        Plan([Side("x")], Sizes((0,), rounds=0)),
-        Plan([Side("x")], Sizes((0,), decode=0)),
-        Plan([Side("x")], Sizes((0,)), exchanges=-1),
-        Plan([Side("x")], Sizes((0,)), sample=0),
+        ModelPlan([Side("x")], Sizes((-1,))),
+        ModelPlan([Side("x")], Sizes((0,), rounds=0)),
+        ModelPlan([Side("x")], Sizes((0,), decode=0)),
+        ModelPlan([Side("x")], Sizes((0,)), exchanges=-1),
+        ModelPlan([Side("x")], Sizes((0,)), sample=0),
     ],
 )
 def test_a_plan_that_means_nothing_is_refused_before_anything_is_loaded(plan):
@@ -248,7 +248,7 @@ def test_a_plan_that_means_nothing_is_refused_before_anything_is_loaded(plan):
 
 def test_a_model_that_is_not_there_is_named():
     with pytest.raises(UnknownModel):
-        measure(Results("model", {}), Plan([Side("no-such-model")], SMALL), one_lane, lambda *_: None)
+        measure(Results("model", {}), ModelPlan([Side("no-such-model")], SMALL), one_lane, lambda *_: None)
 
 
 def test_tasks_of_lfm2_nano_are_judged_by_their_calls_and_their_words():

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from localagent.errors import EngineBroken, UsageError
+from localagent_bench.bfcl import NoData
 from localagent_bench.model import plan as module
-from localagent_bench.model.bfcl import NoData
-from localagent_bench.model.plan import Plan, measure
+from localagent_bench.model.plan import ModelPlan, measure
 from localagent_bench.model.sides import Side
 from localagent_bench.model.speed import Sizes
 from localagent_bench.results import Results
@@ -59,7 +59,7 @@ def measured(monkeypatch):
 
 def test_speed_comes_first_then_a_conversation_then_tasks(measured):
     sizes = Sizes((0, 64), rounds=2)
-    measured.run(Plan(SIDES, sizes, exchanges=3, seed=5, max_tokens=77))
+    measured.run(ModelPlan(SIDES, sizes, exchanges=3, seed=5, max_tokens=77))
     options = {"temperature": 0.0, "top_p": None, "max_tokens": 77}
     assert measured.calls == [
         ("tell", "loading", 0, 2),
@@ -72,9 +72,9 @@ def test_speed_comes_first_then_a_conversation_then_tasks(measured):
 
 
 def test_what_is_not_asked_for_is_not_measured(measured):
-    measured.run(Plan(SIDES, Sizes(()), exchanges=0, tools="none"))
+    measured.run(ModelPlan(SIDES, Sizes(()), exchanges=0, tools="none"))
     assert [call[0] for call in measured.calls] == ["tell", "opened", "freed"]
-    usual = Plan(SIDES, Sizes((0,)))
+    usual = ModelPlan(SIDES, Sizes((0,)))
     assert (usual.exchanges, usual.tools, usual.sample, usual.seed, usual.max_tokens) == (
         10,
         None,
@@ -97,7 +97,7 @@ def test_what_is_not_asked_for_is_not_measured(measured):
 )
 def test_lfm2_nano_is_given_its_own_tasks_and_others_those_of_bfcl(measured, tools, nano, asked, tasks, name):
     measured.nano[:] = nano
-    measured.run(Plan(SIDES, Sizes(()), exchanges=0, tools=tools, sample=asked))
+    measured.run(ModelPlan(SIDES, Sizes(()), exchanges=0, tools=tools, sample=asked))
     assert [call[1:4] for call in measured.calls if call[0] == "calling"] == [(SIDES, tasks, name)]
 
 
@@ -106,14 +106,14 @@ def test_without_the_tasks_of_bfcl_the_reason_is_told(measured, monkeypatch):
         raise NoData("not here")
 
     monkeypatch.setattr(module, "find_package", absent)
-    results = measured.run(Plan(SIDES, Sizes(()), exchanges=0, tools="bfcl"))
+    results = measured.run(ModelPlan(SIDES, Sizes(()), exchanges=0, tools="bfcl"))
     assert results.run.skipped == {"BFCL's tasks": "not here"}
 
 
 def test_changed_tokens_end_the_run_when_all_is_measured(measured):
     measured.faults.extend(["a: changed", "b: changed"])
     with pytest.raises(EngineBroken, match=r"^a: changed; b: changed$"):
-        measured.run(Plan(SIDES, Sizes(()), exchanges=1))
+        measured.run(ModelPlan(SIDES, Sizes(()), exchanges=1))
     assert [call[0] for call in measured.calls] == ["tell", "opened", "reuse", "calling", "freed"]
 
 
@@ -133,7 +133,7 @@ NUMBERS = "^depths must be 0 or more tokens, and there must be a round and a tok
     ],
 )
 def test_the_smallest_plan_is_measured_and_a_smaller_one_refused(measured, more, says):
-    measured.run(Plan(SIDES, **SMALLEST))
+    measured.run(ModelPlan(SIDES, **SMALLEST))
     with pytest.raises(UsageError, match=says):
-        measured.run(Plan(SIDES, **SMALLEST | more))
+        measured.run(ModelPlan(SIDES, **SMALLEST | more))
     assert measured.calls == [], "before anything is loaded"

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from localagent.errors import UsageError
-from localagent_bench.model.bfcl import NoData
+from localagent_bench.bfcl import NoData
 from localagent_bench.parsers.children import adapter
 from localagent_bench.parsers.corpora import bfcl_tasks, file_rows
 from localagent_bench.parsers.faults import FURTHER
 from localagent_bench.parsers.outputs import FAULTS
-from localagent_bench.parsers.plan import Plan, measure
+from localagent_bench.parsers.plan import ParserPlan, measure
 from localagent_bench.results import Results, read_runs
 
 SETS = (
@@ -81,7 +80,7 @@ def test_the_tasks_of_bfcl_are_read_as_servers_take_them(bfcl):
 
 def test_a_folder_without_tasks_says_how_to_get_them(bfcl, tmp_path, monkeypatch):
     (bfcl / "possible_answer" / "BFCL_v4_multiple.json").write_text("{}\n")
-    with pytest.raises(UsageError, match="does not hold the tasks"):
+    with pytest.raises(NoData, match="cannot be read"):
         bfcl_tasks()
     monkeypatch.setenv("LOCALAGENT_BFCL", str(tmp_path / "nowhere"))
     with pytest.raises(NoData, match="unpack bfcl-eval there"):
@@ -224,7 +223,7 @@ def test_a_corpus_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path)
     mine.write_text(json.dumps(ROW))
     said: list[str] = []
     results = Results("parsers", {})
-    plan = Plan([adapter("ours")], [str(gone), str(mine)], faults=False, speed=False)
+    plan = ParserPlan([adapter("ours")], [str(gone), str(mine)], faults=False, speed=False)
     measure(results, plan, said.append)
     assert f"{gone} cannot be read: No such file or directory" in said
     assert [row["exact"] for row in results.run.rows["parsers.recorded"]] == [100]

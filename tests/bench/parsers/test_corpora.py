@@ -8,9 +8,9 @@ import json
 import pytest
 
 from localagent.errors import UsageError
-from localagent_bench.model.bfcl import JUDGED
+from localagent_bench.bfcl import JUDGED, NoData
 from localagent_bench.parsers import corpora
-from localagent_bench.parsers.corpora import Row, Task, bfcl_tasks, case_rows, file_rows, too_deep
+from localagent_bench.parsers.corpora import AskedCalls, Row, bfcl_tasks, case_rows, file_rows, too_deep
 
 FUNCTION = {"name": "f", "parameters": {}}
 TOOL = {"type": "function", "function": FUNCTION}
@@ -251,8 +251,7 @@ def test_tasks_of_bfcl_have_schemas_and_the_first_of_the_right_values(tmp_path, 
     first = {"name": "a_b_c", "description": "Does.", "parameters": SCHEMA}
     calls = [("a_b_c", {"x": 2, "o": {"k": 1, "plain": "p"}, "l": [{"y": 3}, 5]}), ("g", {})]
     tools = [{"type": "function", "function": each} for each in (first, {"name": "g"})]
-    assert bfcl_tasks() == [Task("m", tools, calls)]
+    assert bfcl_tasks() == [AskedCalls("m", tools, calls)]
     (data / "possible_answer" / "BFCL_v4_multiple.json").write_text("{")
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(NoData, match="cannot be read"):
         bfcl_tasks()
-    assert str(refused.value).startswith(f"{data} does not hold the tasks of BFCL version 4 (Expecting")

@@ -9,7 +9,7 @@ import pytest
 
 from localagent_bench.parsers import injected, speed
 from localagent_bench.parsers.children import Child, Gone
-from localagent_bench.parsers.corpora import Row, Task
+from localagent_bench.parsers.corpora import AskedCalls, Row
 from localagent_bench.parsers.faults import Faulty
 from localagent_bench.parsers.injected import inject, judge_faulty
 from localagent_bench.parsers.judging import Reading
@@ -273,7 +273,7 @@ def test_outputs_with_faults_are_counted_by_fault_and_format(monkeypatch: pytest
     other = Told("other", by_end({"a": NONE}, WRONG, RIGHT), ["hermes"])
     results, (_, drop) = Results("parsers", {}), dropped()
     given = [each for _, each in WRITTEN[:3]]
-    inject(results, [ours, other], given, [Task("o", TOOLS, [F])], 1, drop)
+    inject(results, [ours, other], given, [AskedCalls("o", TOOLS, [F])], 1, drop)
     none = {"right": 0, "refused": 0, "wrong": 0}
     half, all_refused = none | {"right": 50, "wrong": 50}, none | {"refused": 100}
 
@@ -310,7 +310,7 @@ def test_outputs_with_faults_are_counted_by_fault_and_format(monkeypatch: pytest
         ("twice: wrong, against the tools", "a"),
     ]
     results = Results("parsers", {})
-    inject(results, [ours], given[:1], [Task("o", TOOLS, [F])], 1, drop, detailed=False)
+    inject(results, [ours], given[:1], [AskedCalls("o", TOOLS, [F])], 1, drop, detailed=False)
     assert "parsers.faults_of" not in results.run.rows
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.corpora import AskedCalls
 from localagent_bench.parsers.faults import _INVISIBLE, _PROSE, FURTHER, Faulty, with_further_fault
 from localagent_bench.parsers.injected import inject, judge_faulty, judged
 from localagent_bench.parsers.judging import Reading, contradicts
@@ -33,12 +33,12 @@ TOOLS = [
     tool(G, to="string", days="array", fare="number", direct="boolean"),
 ]
 CALLS = [(F, {"city": "Porto 'Old' Town", "count": 12}), (G, {"to": "Faro\nSul", "days": [1, 20, 300]})]
-OTHER = Task("o", [tool("send_mail", text="string")], [("send_mail", {"text": "hello"})])
+OTHER = AskedCalls("o", [tool("send_mail", text="string")], [("send_mail", {"text": "hello"})])
 SEEDS = range(40)
 
 
 def output(dialect="hermes", calls=CALLS) -> Output:
-    return next(rendered(dialect, [Task("t", TOOLS, calls)]))
+    return next(rendered(dialect, [AskedCalls("t", TOOLS, calls)]))
 
 
 def broken(fault, dialect="hermes", seeds=SEEDS, calls=CALLS) -> list[Faulty]:
@@ -167,7 +167,7 @@ def test_other_calls_and_reasoning():
         assert each.output.text.endswith(other) and HERMES.startswith(each.output.text.removesuffix(other))
         assert (each.output.calls, each.before) == (OTHER.calls, CALLS)
         assert each.output.tools == [*TOOLS, *OTHER.tools]
-    same = Task("o", TOOLS, CALLS[:1])
+    same = AskedCalls("o", TOOLS, CALLS[:1])
     assert with_further_fault(output(), "inside", same, random.Random(1)) is None, "one name for two tools"
     for text in texts("unclosed"):
         assert text.startswith("<think>") and text.endswith(HERMES) and "</think>" not in text
@@ -381,7 +381,9 @@ for asked in lines():
 
 def test_a_parser_that_guesses_is_caught(program):
     """It takes what looks like a name and its arguments, whatever is missing around them."""
-    tasks = [Task(f"t{n}", TOOLS, [(F, {"city": f"Porto {n}"}), (G, {"to": f"Faro {n}"})]) for n in range(6)]
+    tasks = [
+        AskedCalls(f"t{n}", TOOLS, [(F, {"city": f"Porto {n}"}), (G, {"to": f"Faro {n}"})]) for n in range(6)
+    ]
     results = Results("parsers", {})
     guesses = program(GUESS.replace("\\\\", "\\"), 20.0)
     inject(results, [guesses], [next(rendered("hermes", [task])) for task in tasks], [OTHER], 1, fail)
@@ -400,7 +402,9 @@ def fail(parser, why):
 @pytest.mark.parametrize("dialect", ["hermes", "lfm2", "harmony", "json"])
 def test_ours_reads_few_calls_wrong(ours, dialect):
     tasks = [
-        Task(f"t{n}", TOOLS, [(F, {"city": f"Porto {n}", "count": n}), (G, {"to": "Faro", "days": [n, 7]})])
+        AskedCalls(
+            f"t{n}", TOOLS, [(F, {"city": f"Porto {n}", "count": n}), (G, {"to": "Faro", "days": [n, 7]})]
+        )
         for n in range(5)
     ]
     results = Results("parsers", {})

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from localagent_bench.parsers.corpora import Row, Task
+from localagent_bench.parsers.corpora import AskedCalls, Row
 from localagent_bench.parsers.faults import Faulty
 from localagent_bench.parsers.injected import judge_faulty
 from localagent_bench.parsers.judging import Reading, is_own, judge, judge_fault, judge_trip
@@ -207,8 +207,8 @@ def test_a_misspelled_name_is_the_models_own_and_another_name_is_not():
     assert not is_own(("get_time", {}), ("get_weather", {}))
 
 
-TASK = Task("t", TOOLS, [("f", {"a": 12, "ok": True}), ("g", {"s": 'it\'s "x"'})])
-OTHER = Task("o", [tool("h", q="string")], [("h", {"q": "draft"})])
+TASK = AskedCalls("t", TOOLS, [("f", {"a": 12, "ok": True}), ("g", {"s": 'it\'s "x"'})])
+OTHER = AskedCalls("o", [tool("h", q="string")], [("h", {"q": "draft"})])
 
 
 def outputs(dialect: str) -> list[Output]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from localagent_bench.parsers import outputs as module
-from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.corpora import AskedCalls
 from localagent_bench.parsers.outputs import (
     ModelTemplate,
     Output,
@@ -30,7 +30,7 @@ def tool(name):
 
 TOOLS = [tool("convert"), tool("save")]
 CALLS = [("convert", {"a": 12}), ("save", {"s": 'it\'s "x"'})]
-TASK = Task("t", TOOLS, CALLS)
+TASK = AskedCalls("t", TOOLS, CALLS)
 FIRST = '<tool_call>\n{"name": "convert", "arguments": {"a": 12}}\n</tool_call>'
 SECOND = '<tool_call>\n{"name": "save", "arguments": {"s": "it\'s \\"x\\""}}\n</tool_call>'
 BOTH = f"{FIRST}\n{SECOND}"
@@ -56,7 +56,7 @@ def test_calls_are_written_in_each_notation():
 
 def test_what_a_format_cannot_hold_is_left_out():
     bad = ("save", {"s": "</arg_value>"})
-    half, none = Task("half", TOOLS, [CALLS[0], bad]), Task("none", TOOLS, [bad])
+    half, none = AskedCalls("half", TOOLS, [CALLS[0], bad]), AskedCalls("none", TOOLS, [bad])
     (found,) = rendered("glm45", [half, none])
     assert (found.id, found.calls) == ("half, pairs", CALLS[:1])
 
@@ -182,7 +182,7 @@ def test_without_a_tokenizer_words_and_signs_stand_for_tokens(monkeypatch):
         module._tokens.cache_clear()
 
 
-OTHER = Task("o", [TOOLS[0], tool("draft")], [("draft", {"b": 1}), ("convert", {})])
+OTHER = AskedCalls("o", [TOOLS[0], tool("draft")], [("draft", {"b": 1}), ("convert", {})])
 DRAFT = '<tool_call>\n{"name": "draft", "arguments": {"b": 1}}\n</tool_call>'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localagent_bench.parsers.children import Child
-from localagent_bench.parsers.corpora import Task
+from localagent_bench.parsers.corpora import AskedCalls
 from localagent_bench.parsers.faults import FURTHER
 from localagent_bench.parsers.injected import inject
 from localagent_bench.parsers.outputs import CUTS, FAULTS, Output, rendered
@@ -21,7 +21,7 @@ SLOW_START = 20.0
 
 
 def outputs(count: int) -> list[Output]:
-    tasks = [Task(f"t{at}", TOOLS, [("f", {"a": at})]) for at in range(count)]
+    tasks = [AskedCalls(f"t{at}", TOOLS, [("f", {"a": at})]) for at in range(count)]
     return [output for output in rendered("hermes", tasks) if output.how == "json"]
 
 
@@ -45,7 +45,7 @@ def test_the_first_wrong_readings_are_told_and_all_of_them_when_asked_for(progra
 @pytest.mark.parametrize("show", [False, True])
 def test_the_same_holds_for_outputs_with_a_fault(program, show):
     results = Results("parsers", {})
-    draft = Task("o", TOOLS, [("g", {"a": 1})])
+    draft = AskedCalls("o", TOOLS, [("g", {"a": 1})])
     inject(results, [program(WRONG, SLOW_START)], outputs(6), [draft], 1, gone, show=show)
     rows = results.run.rows["parsers.faults"]
     assert [row["set"] for row in rows] == ["one", "further"]

@@ -16,16 +16,16 @@ from localagent_bench.server import hearing, of_answers, of_calls, of_http, of_s
 from localagent_bench.server.checking import CHECKS, check_servers
 from localagent_bench.server.hearing import Caller, Heard
 from localagent_bench.server.rules import Probe, Verdict
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.server.serving import serving
 
 
-def target(url: str) -> Target:
-    return Target("imitation", Server.at(url, KEY, 5), "words", CONTEXT)
+def target(url: str) -> MeasuredServer:
+    return MeasuredServer("imitation", Server.at(url, KEY, 5), "words", CONTEXT)
 
 
-def outcomes(*targets: Target, limit: float = 10) -> tuple[dict[str, tuple[str, str]], Results]:
+def outcomes(*targets: MeasuredServer, limit: float = 10) -> tuple[dict[str, tuple[str, str]], Results]:
     """By rule the outcome, and what was seen."""
     results = Results("server", {})
     check_servers(results, targets, limit, lambda _: None)
@@ -192,7 +192,7 @@ def test_an_error_without_the_two_numbers_fails() -> None:
 
 def test_a_server_that_dies_is_given_up_and_the_next_one_is_checked() -> None:
     with imitation("dies") as dying, imitation() as server:
-        first = Target("dying", Server.at(dying.url, KEY, 5), "words", CONTEXT)
+        first = MeasuredServer("dying", Server.at(dying.url, KEY, 5), "words", CONTEXT)
         results = Results("server", {})
         there = check_servers(results, [first, target(server.url)], 5, lambda _: None)
     assert [each.name for each in there] == ["imitation"]
@@ -250,7 +250,7 @@ def test_our_own_server_keeps_every_rule(nano: dict[str, Path]) -> None:
         load(nano["llamacpp"], lanes=2, threads=1, context=2048) as model,
         serving(model, wires=all_wires()) as server,
     ):
-        found, _ = outcomes(Target.at(server.url, None, 30), limit=30)
+        found, _ = outcomes(MeasuredServer.at(server.url, None, 30), limit=30)
     assert {rule: each for rule, each in found.items() if each[0] == "fails"} == {}
     unseen = [rule for rule, each in found.items() if each[0] == "not seen"]
     # A key, reasoning, a slow prompt, and whatever so small a model does not write.
@@ -266,7 +266,7 @@ def test_llama_server_fails_by_its_own(nano: dict[str, Path], tmp_path: Path) ->
 
     settings = Settings(str(nano["llamacpp"]), 1024, 2, 1)
     with running("llama-server", settings, tmp_path) as child:
-        found, results = outcomes(Target.at(f"http://127.0.0.1:{child.port}", None, 30), limit=30)
+        found, results = outcomes(MeasuredServer.at(f"http://127.0.0.1:{child.port}", None, 30), limit=30)
     assert not results.run.skipped
     assert sum(outcome == "passes" for outcome, _ in found.values()) >= 40
     assert sum(outcome == "fails" for outcome, _ in found.values()) <= 8

@@ -11,7 +11,7 @@ from localagent.remote import Server
 from localagent_bench.server import hearing, of_answers, of_calls, of_http, of_streams
 from localagent_bench.server.hearing import Heard
 from localagent_bench.server.rules import Verdict
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 from tests.bench.server.test_rules import ERROR, answer, choices, streamed
 
 
@@ -19,7 +19,7 @@ class Scripted:
     """A probe whose answers are known: the same one to everything, or one after the other to the same request."""
 
     def __init__(self, *answers: Heard, streams: Heard | None = None, context: int | None = None) -> None:
-        self.target = Target("t", Server.at("http://127.0.0.1:9", None, 5), "m", context)
+        self.target = MeasuredServer("t", Server.at("http://127.0.0.1:9", None, 5), "m", context)
         self.answers, self.streams = list(answers), streams
         self.asked: list[dict[str, Any]] = []
 

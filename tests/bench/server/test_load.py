@@ -14,20 +14,29 @@ from localagent.errors import ServerUnreachable, StreamBroken, UsageError
 from localagent.remote import Server
 from localagent_bench.results import Column, Results, value_text
 from localagent_bench.server import load as module
-from localagent_bench.server.load import Load, Request, Seen, Stop, Writer, ask, streams, together
+from localagent_bench.server.load import (
+    Load,
+    LoadRequest,
+    RequestWriter,
+    ScenarioEnd,
+    Seen,
+    ask,
+    streams,
+    together,
+)
 from localagent_bench.server.loading import LONG, SHORT, STREAMS, load_servers
-from localagent_bench.server.target import Target, name_of, pair
+from localagent_bench.server.target import MeasuredServer, name_of, pair
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 from tests.remote.scripted import DONE, HANG, chunk, event, scripted, stream
 
 SMALL = Load(streams=(1, 2), clients=(1, 2), tokens=6, words=40, answers=5, rounds=2, limit=20)
 
 
-def target(url: str, name: str = "one", **more: Any) -> Target:
-    return Target(name, Server.at(url, KEY, 5), "words", CONTEXT, **more)
+def target(url: str, name: str = "one", **more: Any) -> MeasuredServer:
+    return MeasuredServer(name, Server.at(url, KEY, 5), "words", CONTEXT, **more)
 
 
-def measured(*targets: Target, load: Load = SMALL) -> tuple[Results, list[str]]:
+def measured(*targets: MeasuredServer, load: Load = SMALL) -> tuple[Results, list[str]]:
     results, told = Results("server", {}), list[str]()
     load_servers(results, targets, load, told.append)
     return results, told
@@ -80,7 +89,7 @@ def test_tokens_are_timed_and_signs_of_life_are_none() -> None:
     )
     with scripted(answer) as server:
         seen = Seen()
-        ask(target(server.url), Request("s", "u", 9), seen, Stop(5))
+        ask(target(server.url), LoadRequest("s", "u", 9), seen, ScenarioEnd(5))
     assert (len(seen.times), seen.written) == (2, 3)
     asked = server.chats[0]
     assert (asked["max_tokens"], asked["temperature"], asked["stream"]) == (9, 0, True)
@@ -90,12 +99,12 @@ def test_a_server_that_counts_nonsense_is_timed_by_its_chunks() -> None:
     usage = event({"choices": [], "usage": {"completion_tokens": 10**400, "prompt_tokens": 10**400}})
     answer = stream(chunk({"content": "a"}), chunk({"content": "b"}), chunk({}, "stop"), usage, DONE)
     with scripted(answer) as server:
-        figures = streams(target(server.url), Writer("s", 9), Load(), count=1)
+        figures = streams(target(server.url), RequestWriter("s", 9), Load(), count=1)
     assert (figures["tokens"], figures["prompt"]) == (2, None)
 
 
 def test_prompts_are_the_same_for_all_and_never_come_twice() -> None:
-    first, again, other = (Writer(seed, 4).questions(3) for seed in ("a", "a", "b"))
+    first, again, other = (RequestWriter(seed, 4).questions(3) for seed in ("a", "a", "b"))
     assert first == again
     assert not {each.user for each in first} & {each.user for each in other}
 
@@ -136,7 +145,7 @@ def test_a_server_that_is_gone_is_not_asked_again() -> None:
 
 
 def test_the_first_failure_ends_the_others() -> None:
-    stop = Stop(30)
+    stop = ScenarioEnd(30)
 
     def fails() -> None:
         raise ServerUnreachable("gone")
@@ -151,12 +160,12 @@ def test_the_first_failure_ends_the_others() -> None:
         together([waits, fails, waits], stop)
     assert time.monotonic() - began < 5
     with pytest.raises(StreamBroken, match="did not end within 0 seconds"):
-        together([waits], stop := Stop(0))
+        together([waits], stop := ScenarioEnd(0))
     assert threading.active_count() < 20
 
 
 def test_ctrl_c_ends_the_requests_and_is_what_is_raised() -> None:
-    stop, ended = Stop(30), []
+    stop, ended = ScenarioEnd(30), []
 
     def waits() -> None:
         while not stop.is_set():
@@ -187,7 +196,7 @@ def test_ctrl_c_before_all_requests_are_begun_leaves_none_waiting(monkeypatch: p
     ran: list[int] = []
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        together([lambda: ran.append(1), lambda: ran.append(2)], Stop(30))
+        together([lambda: ran.append(1), lambda: ran.append(2)], ScenarioEnd(30))
     assert not ran
     assert time.monotonic() - began < 5
 
@@ -207,7 +216,7 @@ def test_times_are_shown_to_the_millisecond(column: Column) -> None:
 
 def test_a_long_prompt_is_no_longer_than_what_fits() -> None:
     with imitation() as server:
-        small = Target("small", Server.at(server.url, KEY, 5), "words", 90)
+        small = MeasuredServer("small", Server.at(server.url, KEY, 5), "words", 90)
         results, _ = measured(small)
     assert results.run.rows["server.long"][0]["words"] == 22
 

@@ -18,22 +18,22 @@ from localagent_bench.server.load import (
     QUESTION,
     WORDS,
     Load,
-    Request,
+    LoadRequest,
+    RequestWriter,
+    ScenarioEnd,
     Seen,
-    Stop,
-    Writer,
     ask,
     long_prompt,
     short_answers,
     streams,
 )
 from localagent_bench.server.loading import load_servers
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 from tests.remote.scripted import DONE, chunk, event, scripted, stream
 
 
-def target(name: str = "one", url: str = "http://127.0.0.1:9", **more: Any) -> Target:
-    return Target(name, Server.at(url, None, 5), "m", **more)
+def target(name: str = "one", url: str = "http://127.0.0.1:9", **more: Any) -> MeasuredServer:
+    return MeasuredServer(name, Server.at(url, None, 5), "m", **more)
 
 
 # -- one request ------------------------------------------------------------------------------------------
@@ -44,7 +44,10 @@ def test_a_request_asks_for_so_many_tokens_and_for_their_count() -> None:
     with scripted(answer) as server:
         seen = Seen()
         ask(
-            target(url=server.url, extra={"ignore_eos": True, "seed": 1}), Request("s", "u", 9), seen, Stop(5)
+            target(url=server.url, extra={"ignore_eos": True, "seed": 1}),
+            LoadRequest("s", "u", 9),
+            seen,
+            ScenarioEnd(5),
         )
     assert server.chats == [
         {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}
@@ -95,9 +98,9 @@ def test_a_server_counts_its_tokens_as_far_as_that_makes_sense(
         seen = Seen()
         ask(
             target(url=server.url),
-            Request("s", "u", 9),
+            LoadRequest("s", "u", 9),
             seen,
-            Stop(5),
+            ScenarioEnd(5),
             lambda: arrived.append(len(seen.times)),
         )
     assert (seen.written, seen.prompt, arrived) == (written, prompt, [1, 2])
@@ -106,19 +109,19 @@ def test_a_server_counts_its_tokens_as_far_as_that_makes_sense(
 def test_requests_end_when_one_failed_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    stop = Stop(5)
+    stop = ScenarioEnd(5)
     assert stop.explain() == "it did not end within 5 seconds"
     now[0] = 105.0
     assert not stop.is_set()
     now[0] = 105.1
     assert stop.is_set()
-    other = Stop(5)
+    other = ScenarioEnd(5)
     other.failed = True
     assert other.is_set()
 
 
 def test_requests_are_drawn_from_words() -> None:
-    writer, again = Writer("a", 9), Writer("a", 9)
+    writer, again = RequestWriter("a", 9), RequestWriter("a", 9)
     asked = writer.questions(6)
     assert asked == again.questions(6)
     lengths = []
@@ -137,12 +140,12 @@ def test_requests_are_drawn_from_words() -> None:
 # -- scenarios --------------------------------------------------------------------------------------------
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *seen: Seen) -> list[Request]:
+def told(monkeypatch: pytest.MonkeyPatch, *seen: Seen) -> list[LoadRequest]:
     """What the requests see, in the order in which they were drawn."""
-    asked: list[Request] = []
-    order = {request.user: at for at, request in enumerate(Writer("w", 8).questions(len(seen)))}
+    asked: list[LoadRequest] = []
+    order = {request.user: at for at, request in enumerate(RequestWriter("w", 8).questions(len(seen)))}
 
-    def known(target: Any, request: Request, into: Seen, stop: Stop, arrived: Any = None) -> None:
+    def known(target: Any, request: LoadRequest, into: Seen, stop: ScenarioEnd, arrived: Any = None) -> None:
         asked.append(request)
         found = seen[order[request.user]]
         into.started, into.times, into.written, into.prompt = (
@@ -159,7 +162,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *seen: Seen) -> list[Request]:
 def test_streams_are_as_fast_as_all_of_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = (Seen(1.0, [2.0, 3.0, 5.5], 3, 10), Seen(1.5, [4.5, 6.5], 2, 20), Seen(1.25, [1.75], 1, 30))
     asked = told(monkeypatch, *seen)
-    assert streams(target(), Writer("w", 8), Load(), count=3) == {
+    assert streams(target(), RequestWriter("w", 8), Load(), count=3) == {
         "speed": 6 / 5.5,
         "first": 1.0,
         "worst": 3.0,
@@ -168,10 +171,10 @@ def test_streams_are_as_fast_as_all_of_them_together(monkeypatch: pytest.MonkeyP
         "prompt": 60,
     }
     assert sorted(asked, key=lambda each: each.user) == sorted(
-        Writer("w", 8).questions(3), key=lambda each: each.user
+        RequestWriter("w", 8).questions(3), key=lambda each: each.user
     )
     told(monkeypatch, Seen(1.0, [1.0], 1, 10), Seen(1.0, [1.0], 1, None))
-    assert streams(target(), Writer("w", 8), Load(), count=2) == {
+    assert streams(target(), RequestWriter("w", 8), Load(), count=2) == {
         "speed": None,
         "first": 0.0,
         "worst": 0.0,
@@ -185,7 +188,7 @@ def test_streams_are_as_fast_as_all_of_them_together(monkeypatch: pytest.MonkeyP
 def test_a_long_prompt_arrives_when_a_stream_has_written_a_quarter(
     tokens: int, quarter: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, running, late = threading.Event(), list[Seen](), list[Request]()
+    begun, running, late = threading.Event(), list[Seen](), list[LoadRequest]()
 
     class Quarter(threading.Event):
         at: int | None = None
@@ -195,14 +198,14 @@ def test_a_long_prompt_arrives_when_a_stream_has_written_a_quarter(
                 Quarter.at = self.at = max(len(each.times) for each in running)
             super().set()
 
-    def known(target: Any, request: Request, seen: Seen, stop: Stop, arrived: Any = None) -> None:
+    def known(target: Any, request: LoadRequest, seen: Seen, stop: ScenarioEnd, arrived: Any = None) -> None:
         if arrived is None:
             late.append(request)
             seen.started, seen.times = 10.0, [15.0, 17.0]
             begun.set()
             return
         running.append(seen)
-        first = request == Writer("w", tokens).questions(3)[0]
+        first = request == RequestWriter("w", tokens).questions(3)[0]
         for time in range(quarter):
             seen.times.append(float(time) / quarter)
             if first:
@@ -213,7 +216,7 @@ def test_a_long_prompt_arrives_when_a_stream_has_written_a_quarter(
 
     monkeypatch.setattr(module, "ask", known)
     monkeypatch.setattr(module, "threading", SimpleNamespace(Event=Quarter, Barrier=threading.Barrier))
-    figures = long_prompt(target(), Writer("w", tokens), Load(tokens=tokens, words=40))
+    figures = long_prompt(target(), RequestWriter("w", tokens), Load(tokens=tokens, words=40))
     assert Quarter.at == quarter
     assert figures == {"gap": 5.0, "first": 5.0, "meanwhile": 2}
     (request,) = late
@@ -223,11 +226,15 @@ def test_a_long_prompt_arrives_when_a_stream_has_written_a_quarter(
 def test_streams_that_have_ended_before_do_not_keep_the_long_prompt_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def known(target: Any, request: Request, seen: Seen, stop: Stop, arrived: Any = None) -> None:
+    def known(target: Any, request: LoadRequest, seen: Seen, stop: ScenarioEnd, arrived: Any = None) -> None:
         seen.started, seen.times = (1.0, [2.0]) if arrived else (10.0, [15.0])
 
     monkeypatch.setattr(module, "ask", known)
-    assert long_prompt(target(), Writer("w", 64), Load(words=4)) == {"gap": None, "first": 5, "meanwhile": 0}
+    assert long_prompt(target(), RequestWriter("w", 64), Load(words=4)) == {
+        "gap": None,
+        "first": 5,
+        "meanwhile": 0,
+    }
 
 
 @pytest.mark.parametrize("clients", [1, 2, 7])
@@ -237,18 +244,18 @@ def test_short_answers_are_shared_by_the_clients(clients: int, monkeypatch: pyte
 
     class Known:
         @contextmanager
-        def open(self, path: str, body: Any, stop: Stop) -> Any:
+        def open(self, path: str, body: Any, stop: ScenarioEnd) -> Any:
             asked.append((path, body))
             clock[0] += 60 if len(asked) == 1 else 0
             yield SimpleNamespace(json=lambda: None)
             clock[0] += {2: 1.0, 3: 2.0, 4: 6.0}.get(len(asked), 2.0) if clients == 1 else 0.0
 
     monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
-    known = Target("one", Known(), "m")  # type: ignore[arg-type]
+    known = MeasuredServer("one", Known(), "m")  # type: ignore[arg-type]
     if clients > 1:
         clock_of = iter(range(10**6))
         monkeypatch.setattr(module, "perf_counter", lambda: float(next(clock_of)))
-    figures = short_answers(known, Writer("w", 8), Load(answers=5), clients=clients)
+    figures = short_answers(known, RequestWriter("w", 8), Load(answers=5), clients=clients)
     assert len(asked) == 6
     if clients == 1:
         assert figures == {"speed": 5 / 13, "first": 2, "worst": 6}
@@ -267,7 +274,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     state = SimpleNamespace(asked=[], figures={}, said=[])
 
     def scenario(name: str) -> Any:
-        def run(target: Target, writer: Writer, load: Load, **more: Any) -> Any:
+        def run(target: MeasuredServer, writer: RequestWriter, load: Load, **more: Any) -> Any:
             state.asked.append((name, target.name, load.words, more))
             state.said.append(writer.questions(1))
             rounds = state.figures.get((name, target.name), [])
@@ -283,7 +290,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return state
 
 
-def measured(*targets: Target, **load: Any) -> tuple[Results, list[str]]:
+def measured(*targets: MeasuredServer, **load: Any) -> tuple[Results, list[str]]:
     results, lines = Results("server", {}), list[str]()
     load_servers(results, targets, Load(**{"streams": (1,), "clients": (), "words": 40} | load), lines.append)
     return results, lines

@@ -16,7 +16,7 @@ from localagent_bench.server import checking, of_http, rules
 from localagent_bench.server.checking import check_servers
 from localagent_bench.server.hearing import Caller, Heard, ServerGone
 from localagent_bench.server.rules import Check, Fails, NotOffered, NotSeen, Probe, Verdict
-from localagent_bench.server.target import Target, describe
+from localagent_bench.server.target import MeasuredServer, describe
 from tests.bench.server.imitation import KEY, imitation
 from tests.remote.scripted import DONE, HANG, chunk, event, scripted, stream, whole
 
@@ -212,7 +212,7 @@ def test_a_client_leaves_when_it_has_enough_and_gives_up_what_has_no_end() -> No
 def test_a_stream_without_an_end_is_left_after_its_first_chunk(check: Any) -> None:
     endless = [*stream(b": alive\n\n", chunk({"content": "a"})), HANG]
     with scripted(endless, whole({"choices": []})) as server:
-        target = Target("scripted", Server.at(server.url, KEY, 5), "theirs")
+        target = MeasuredServer("scripted", Server.at(server.url, KEY, 5), "theirs")
         assert re.fullmatch(
             r"answered|the next one was answered after \d\.\d\d s",
             check(Probe(target, Caller(target.server, 10))),
@@ -230,7 +230,7 @@ def test_a_stream_without_an_end_is_left_after_its_first_chunk(check: Any) -> No
 )
 def test_a_server_that_does_not_let_a_client_leave_fails(answers: Any, says: str) -> None:
     with scripted(*answers) as server:
-        target = Target("scripted", Server.at(server.url, KEY, 5), "theirs")
+        target = MeasuredServer("scripted", Server.at(server.url, KEY, 5), "theirs")
         probe = Probe(target, Caller(target.server, 10))
         if says:
             kind, told = why(of_http.a_client_may_leave, probe)
@@ -242,7 +242,7 @@ def test_a_server_that_does_not_let_a_client_leave_fails(answers: Any, says: str
 
 def test_a_connection_that_breaks_is_told_by_what_broke_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with imitation("rubbish") as server:
-        asking = Probe(Target("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
+        asking = Probe(MeasuredServer("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
         kind, told = why(of_http.a_connection_serves_two_requests, asking)
     assert (kind, told.strip()) == (Fails, "after 0 answers: 220 mail.example ESMTP")
 
@@ -250,7 +250,7 @@ def test_a_connection_that_breaks_is_told_by_what_broke_it(monkeypatch: pytest.M
         raise http.client.CannotSendRequest
 
     with imitation() as server:
-        asking = Probe(Target("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
+        asking = Probe(MeasuredServer("t", Server.at(server.url, KEY, 5), "words"), caller(server.url))
         sent = http.client.HTTPConnection.request
         asked: list[int] = []
 
@@ -298,7 +298,7 @@ class Counting:
 
 def probe(*statuses: int) -> tuple[Probe, Counting]:
     counting = Counting(*statuses)
-    target = Target("t", Server.at("http://127.0.0.1:9", KEY, 5), "m")
+    target = MeasuredServer("t", Server.at("http://127.0.0.1:9", KEY, 5), "m")
     return Probe(target, counting), counting  # type: ignore[arg-type]
 
 
@@ -346,10 +346,10 @@ def test_calls_are_forced_where_that_can_be_done(status: int, forced: dict[str, 
 
 def run_of(
     checks: tuple[Check, ...], monkeypatch: pytest.MonkeyPatch
-) -> tuple[Results, list[Target], list[str]]:
+) -> tuple[Results, list[MeasuredServer], list[str]]:
     monkeypatch.setattr(checking, "CHECKS", checks)
     results, told = Results("server", {}), list[str]()
-    targets = [Target(name, Server.at("http://127.0.0.1:9", None, 5), "m") for name in ("one", "two")]
+    targets = [MeasuredServer(name, Server.at("http://127.0.0.1:9", None, 5), "m") for name in ("one", "two")]
     there = check_servers(results, targets, 3, told.append)
     return results, there, told
 
@@ -419,7 +419,7 @@ def test_a_server_that_is_gone_is_left_with_what_was_seen(monkeypatch: pytest.Mo
 
 def test_servers_are_described() -> None:
     results = Results("server", {})
-    one = Target("one", Server.at("http://a:1", None, 5), "m", 512, build="CPU")
+    one = MeasuredServer("one", Server.at("http://a:1", None, 5), "m", 512, build="CPU")
     describe(results, [one, replace(one, name="two", context=None, build="")])
     told = {"url": "http://a:1", "model": "m"}
     assert results.run.rows["server.servers"] == [
@@ -432,6 +432,9 @@ def test_servers_are_described() -> None:
 def test_a_server_is_found_at_its_address(length: int | None, context: int | None) -> None:
     models = {"object": "list", "data": [{"id": "theirs", **({"max_model_len": length} if length else {})}]}
     with scripted(models=models) as server:
-        found, named = Target.at(server.url, None, 5), Target.at(server.url, "theirs", 5, "mine")
+        found, named = (
+            MeasuredServer.at(server.url, None, 5),
+            MeasuredServer.at(server.url, "theirs", 5, "mine"),
+        )
     assert (found.name, found.model, found.context) == (server.url.removeprefix("http://"), "theirs", context)
     assert (named.name, named.server.silence, named.extra) == ("mine", 5, {})

@@ -12,7 +12,7 @@ from localagent.remote import Server
 from localagent_bench.server import of_answers, of_calls, of_http, of_streams
 from localagent_bench.server.hearing import Caller
 from localagent_bench.server.rules import Fails, Probe, Verdict
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 from tests.bench.server.imitation import CONTEXT, KEY, Handler, Turn, imitation
 
 Edit = Callable[[Any], object]
@@ -22,7 +22,7 @@ Check = Callable[[Probe], str]
 def judged(check: Check, *faults: str) -> Verdict:
     """What the check says of the server as it is patched now."""
     with imitation(*faults) as server, pytest.raises(Verdict) as verdict:
-        target = Target("imitation", Server.at(server.url, KEY, 5), "words", CONTEXT)
+        target = MeasuredServer("imitation", Server.at(server.url, KEY, 5), "words", CONTEXT)
         check(Probe(target, Caller(target.server, 10)))
     return verdict.value
 

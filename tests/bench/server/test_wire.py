@@ -11,7 +11,7 @@ from pathlib import Path
 from localagent.remote import Server
 from localagent_bench.results import Results
 from localagent_bench.server.checking import CHECKS, check_servers
-from localagent_bench.server.target import Target
+from localagent_bench.server.target import MeasuredServer
 from tests.bench.server.imitation import CONTEXT, KEY, imitation
 
 KEPT = Path(__file__).with_name("wire.txt")
@@ -23,7 +23,7 @@ def seen() -> Iterator[str]:
     """All requests that the checks send, and the rows that they make, in order; seconds are left out."""
     results, lines = Results("server", {}), list[str]()
     with imitation() as server:
-        target = Target("imitation", Server.at(server.url, KEY, 5), "words", CONTEXT)
+        target = MeasuredServer("imitation", Server.at(server.url, KEY, 5), "words", CONTEXT)
         (there,) = check_servers(results, [target], 10, lines.append)
         assert there is target
     yield from lines

@@ -25,7 +25,7 @@ from localagent.remote.server import Server
 from localagent.remote.tokens import generation as module
 from localagent.remote.tokens.apis import Chunk, Sglang, VllmTokens
 from localagent.remote.tokens.host import TokenHost
-from localagent.remote.tokens.vocabulary import Spelling, read_model_files
+from localagent.remote.tokens.vocabulary import TokenFinder, read_model_files
 from localagent.turn import BrokenOff, Done
 from parsers import DIALECTS
 from tests.mcp.conftest import eventually
@@ -346,7 +346,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent(files):
 def test_tokens_that_a_server_leaves_out_are_found_by_what_they_spell(files, text):
     ids = files.vocabulary.tokenize(text, special=False)
     assert len(ids) > 1
-    spelling = Spelling(files.vocabulary)
+    spelling = TokenFinder(files.vocabulary)
     assert list(spelling.lost(Chunk(ids[-1:], lost=len(ids) - 1, text=text))) == list(ids[:-1])
     letters = [files.vocabulary.tokenize(letter, special=False)[0] for letter in "Yes"]
     found = spelling.lost(Chunk(letters[-1:], lost=2, text="Yes"))

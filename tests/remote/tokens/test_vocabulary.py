@@ -14,7 +14,7 @@ from localagent.errors import DownloadFailed, EngineMissing, InvalidWeights, Str
 from localagent.nano import MLX
 from localagent.remote.tokens import vocabulary as module
 from localagent.remote.tokens.apis import Chunk
-from localagent.remote.tokens.vocabulary import FILES, PROBES, Spelling, disagreement, read_model_files
+from localagent.remote.tokens.vocabulary import FILES, PROBES, TokenFinder, disagreement, read_model_files
 from tests.hosts.speaking import HEL, LO, Bytes
 
 
@@ -180,7 +180,7 @@ def test_where_two_tokenizers_differ():
     ],
 )
 def test_the_tokens_that_were_left_out_are_found_by_what_they_spell(text, ids, lost, found):
-    assert list(Spelling(Bytes()).lost(Chunk(ids, text=text, lost=lost))) == found
+    assert list(TokenFinder(Bytes()).lost(Chunk(ids, text=text, lost=lost))) == found
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_the_tokens_that_were_left_out_are_found_by_what_they_spell(text, ids, l
 )
 def test_what_nobody_can_tell_is_not_guessed(text, ids, lost):
     with pytest.raises(StreamBroken, match=rf"^the server left out {lost} tokens? before .*: ask again$"):
-        Spelling(Bytes()).lost(Chunk(ids, text=text, lost=lost))
+        TokenFinder(Bytes()).lost(Chunk(ids, text=text, lost=lost))
