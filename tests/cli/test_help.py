@@ -44,6 +44,7 @@ def test_options_that_are_not_given_are_what_the_help_says():
         },
         "connect": {"url": "http://127.0.0.1:8080"},
         "doctor": {"timeout": 120},
+        "models requantize": {"kind": "Q4_0"},
         "sessions export": {"form": "markdown"},
         "bench model": {"constraint": "auto", "seed": 1, "max_tokens": 512},
         "bench parsers": {"faults": True, "speed": True, "seed": 1},

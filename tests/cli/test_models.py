@@ -332,3 +332,31 @@ def test_weights_of_ones_own_are_not_managed(run, tmp_path):
         with pytest.raises(UsageError) as error:
             run(command, str(file))
         assert str(error.value) == f"{file} is a path: it can be loaded, and nothing else is known of it here"
+
+
+@pytest.mark.engine
+def test_weights_are_written_in_another_format_and_answer(localagent, tmp_path):
+    target = tmp_path / "nano.gguf"
+    done = localagent("models", "requantize", "lfm2-nano", "Q8_0", "--to", str(target))
+    assert (done.returncode, done.stdout.decode()) == (0, f"{target}\n")
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".log"] == ["nano.gguf"]
+    answer = localagent("run", "Name three colours.", "-m", str(target), "--max-tokens", "9")
+    assert answer.stdout.strip()
+    again = localagent("models", "requantize", str(target), "Q4_0", "--to", str(tmp_path / "again.gguf"))
+    assert b"quantized already" in again.stderr
+    localagent.refuse(
+        "models", "requantize", "lfm2-nano", "--to", str(target), code=2, says="is there already"
+    )
+    localagent.refuse("models", "requantize", "lfm2-nano", "Q9_9", code=2, says="choose one of Q4_0")
+    localagent.refuse(
+        "models",
+        "requantize",
+        "lfm2-nano",
+        "--to",
+        str(tmp_path / "no" / "x.gguf"),
+        code=2,
+        says="is no folder",
+    )
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    localagent.refuse("models", "requantize", str(broken), code=1, says="broken.gguf")

@@ -89,13 +89,23 @@ def cuts_measured() -> bool:
     )
 
 
-def quantize(source: Path, target: Path, kind: str) -> Path:
-    """Write the GGUF file `source` to `target` with its weights as Q4_0 or Q8_0. Raises EngineFailed."""
+KINDS: Final = ("Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_NL")
+"""What `quantize` makes: kinds of which llama.cpp computes several rows at once on a processor."""
+
+
+def quantize(source: Path, target: Path, kind: str, *, threads: int = 1, pure: bool = True) -> Path:
+    """Write the GGUF file `source` to `target` with its weights as one of `KINDS`, and return `target`.
+
+    `pure`: all of them; else llama.cpp keeps more of those that matter most. Weights that are quantized lose
+    something once more. Raises EngineFailed.
+    """
     native = library()
     options = native.llama_model_quantize_default_params()
-    options.ftype = {"Q4_0": native.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": native.LLAMA_FTYPE_MOSTLY_Q8_0}[kind]
-    options.nthread = 1
-    options.pure = True
+    options.ftype = getattr(native, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    options.nthread = threads
+    options.pure = pure
+    options.allow_requantize = True
+    forget()
     if native.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(options)):
         raise EngineFailed(f"{source}: cannot be quantized to {kind}: {reason('no reason given')}")
     return target
