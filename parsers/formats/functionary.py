@@ -125,7 +125,6 @@ FUNCTIONARY32 = Dialect(
     grammar=RecipientBlock,
     renderers={"lines": by_template(">>>{name}\n{arguments}")},
     answers=(_ANSWER,),
-    resumed=_RESUMED,
     cores={_MESSAGE.open: "", _ANSWER.open: ""},
     aliases=("functionary3.2",),
 )

@@ -311,7 +311,6 @@ HARMONY = Dialect(
         ),
     },
     header=START,
-    resumed=_ADDRESS,
     aliases=("gpt-oss",),
 )
 """gpt-oss: the first notation is that of its template, the second that of its generations."""

@@ -292,7 +292,6 @@ MUSE = Dialect(
     inner=(MESSAGE,),
     renderers={"tags": render_messages},
     header=START,
-    resumed=_ADDRESSES[0],
     tags=(*_BLOCK.markers, *ATEM.tags),
     aliases=("muse-glimmer", "atem", "onyx"),
 )

@@ -117,7 +117,7 @@ class PairsCall(RawCall):
         yield from source.space()
         name = (yield from source.run(_NAME)).strip().removesuffix(_LINE_END)
         if not self._opened and not name and (yield from source.char()) == "{":
-            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends))
+            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends, self.writer))
             return
         char = yield from source.char()
         # with a blank in it, it may be name and key
@@ -228,7 +228,6 @@ class PairsCall(RawCall):
 
     def _object(self, call: JsonCall) -> Reading:
         """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
-        self.writer = call.writer
         yield from call.read()
         source = self.source
         end = self.writer.complete = source.offset
