@@ -18,7 +18,7 @@ from .spans import NOWHERE
 from .writer import CallWriter
 
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
-"""Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
+"""Whether what comes next fits after a whole call, as `LiteralBlock.follows_call` says."""
 
 PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
 """What is said of such a fault only holds if the call goes on after it."""
@@ -41,6 +41,8 @@ class Block:
 
     call_end = ""
     """The text that ends a call, where that is not the block's own end."""
+    writer: CallWriter
+    """That of the call being read."""
 
     def __init__(self, context: Context) -> None:
         """`context.source.pos` is at the marker of the block, or at a call if the marker is missing."""
@@ -56,24 +58,24 @@ class Block:
 
         `start`: where it began, for what is kept. Behind a fault only declared tools count [only-declared].
         """
-        source = self.source
-        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        source, writer = self.source, call.writer
+        self.writer = writer
+        writer.only_declared |= self.faulty and writer.any_declared()
         try:
             yield from call.read()
-            call.writer.unwrap()
+            writer.unwrap()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
             self.faulty = True
             self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
-            writer, raw = call.writer, source.since(start)
+            raw = source.since(start)
             if not raw.rstrip().endswith((self.span.close, self.call_end or self.span.close)):
                 # If the next one begins here, it begins within this one.
                 self.emit.amiss |= bool((yield from source.marker((self.span.open,))))
             self.emit.malformed(raw, reason, source.offset, writer.name, writer.index, writer.arguments)
             return False
-        writer = call.writer
         fits = writer.fits()
         raw = source.since(start)[: end - start] if misfits(fits) else ""
         if raw and (yield from self._shows_a_fault(writer, misfits(fits), raw, end)):

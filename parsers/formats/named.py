@@ -18,7 +18,7 @@ from ..engine.spans import NOWHERE, THINK, Span
 from ..engine.writer import NAME
 from ..events import MAX_DEPTH, Reason
 from ..literals.block import LiteralBlock
-from ..literals.object_call import LooseJsonCall
+from ..literals.object_call import JsonCall
 from ..literals.skipping import QUOTES
 from ..literals.writer import JSON, Writer
 from .objects.block import JsonBlock
@@ -36,7 +36,7 @@ _DEEPSEEK_KIND = "function"
 _MISTRAL_ID = re.compile(r"[\w\-]*")
 
 
-class NamedCall(LooseJsonCall):
+class NamedCall(JsonCall):
     """A name, as the block writes it, and an object of arguments."""
 
     def __init__(self, block: NamedBlock) -> None:

@@ -27,7 +27,7 @@ from ..engine.spans import THINK, Span
 from ..engine.writer import NAME, json_text
 from ..events import Reason
 from ..literals.near import NearTags, looks_like, near_tags
-from ..literals.object_call import ArgumentsCall, JsonCall, LooseJsonCall
+from ..literals.object_call import JsonCall
 from ..literals.raw import QUOTING, Ends, RawCall
 from ..literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
 from ..literals.writer import RawWriter
@@ -117,7 +117,7 @@ class PairsCall(RawCall):
         yield from source.space()
         name = (yield from source.run(_NAME)).strip().removesuffix(_LINE_END)
         if not self._opened and not name and (yield from source.char()) == "{":
-            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends, self.writer))
+            yield from self._object(self._json().read())
             return
         char = yield from source.char()
         # with a blank in it, it may be name and key
@@ -135,8 +135,7 @@ class PairsCall(RawCall):
             if unsure and not separated and not self.writer.declares(name):
                 raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
             self.start(name)
-            arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
-            yield from self._object(arguments)
+            yield from self._object(self._json().read_arguments())
             return
         repaired = (yield from self._stray_end()) if self._bare else False
         char = yield from self._space()
@@ -226,9 +225,13 @@ class PairsCall(RawCall):
         source.rewind(start)
         return False
 
-    def _object(self, call: JsonCall) -> Reading:
+    def _json(self) -> JsonCall:
+        """A reader for the call as a JSON object, or for its arguments."""
+        return JsonCall(self._context, self._span, self._object_ends, writer=self.writer)
+
+    def _object(self, reading: Reading) -> Reading:
         """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
-        yield from call.read()
+        yield from reading
         source = self.source
         end = self.writer.complete = source.offset
         yield from source.space()

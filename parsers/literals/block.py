@@ -13,6 +13,7 @@ from ..dialect import Context
 from ..engine.driver import PREMATURE, Block, Call
 from ..engine.faults import Fault
 from ..engine.source import Reading
+from ..engine.writer import NAME
 from ..events import Reason
 from .skipping import QUOTES, Passed, pass_literal
 from .values import CLOSERS
@@ -79,7 +80,43 @@ class LiteralBlock(Block):
         if early:
             raise Fault(Reason.SYNTAX, balanced=False, final=True)
 
-    # -- Markdown fences ------------------------------------------------------------------------------
+    def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
+
+        `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
+        counts where the block ends [inner-quote]. `opener`: what the next call of the same notation opens
+        with, "(" behind its name or "{".
+        """
+        source = self.source
+        start = source.offset
+        char = yield from source.space()
+        if (yield from self.may_end()):
+            return True
+        if char == "]":
+            source.pos += 1
+            return not inner or (yield from self.ends_here())
+        if char == ",":
+            source.pos += 1
+            char = yield from source.space()
+            if char == "]":
+                return True
+        elif "\n" not in source.since(start):
+            return False
+        elif char == "`":
+            return (yield from self.ends_here())
+        if char == "" or opener == "{":
+            return char in ("", "{")
+        name = yield from source.run(NAME)
+        follower = yield from source.space()
+        return not follower or (name != "" and follower == "(")
+
+    # -- what opens a list, and Markdown fences --------------------------------------------------------
+
+    def opening(self) -> Reading:
+        """Read a fence and the bracket in front of the calls, where they have one."""
+        yield from self.opening_fence()
+        self.bracketed = (yield from self.source.space()) == "["
+        self.source.pos += self.bracketed
 
     def opening_fence(self) -> Reading:
         """Read a Markdown fence to the end of its line, or up to the list if that is on the same line."""

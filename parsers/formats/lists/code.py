@@ -18,6 +18,7 @@ from ...engine.spans import Span
 from ...engine.tools import Tool
 from ...events import Reason
 from .block import ListBlock
+from .pythonic import PythonicCall
 
 CODE = Span("<code>", "</code>")
 
@@ -136,7 +137,7 @@ class FencedBlock(CodeBlock):
 
     def call_at(self, char: str) -> Call:
         """See `ListBlock`. Without the markers of the format a call is always a repaired one."""
-        call = self.pythonic(self.context, self.span, self.follows_call)
+        call = PythonicCall(self.context, self.span, self.follows_call)
         call.writer.repaired = call.writer.only_declared = True
         return call
 

@@ -27,16 +27,8 @@ _CALLING_TOOL = "[Calling tool:"
 _NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
 
 
-class BareCall(UnmarkedCall):
-    """An object where the format has other calls."""
-
-    promised = False
-
-
 class CallingToolCall(UnmarkedCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
-
-    promised = False
 
     def read(self) -> Reading:
         """Read name and arguments. Raises Fault."""
@@ -61,7 +53,7 @@ class CallingToolBlock(UnmarkedBlock):
     def read(self) -> Reading:
         """Read the call, which no list can hold."""
         self.emit.markup(self.source.offset)
-        call = CallingToolCall(self.context, self.span, self.follows_call)
+        call = CallingToolCall(self.context, self.follows_call, promised=False)
         yield from self.read_call(call, self.source.offset)
 
 
@@ -196,11 +188,9 @@ class BareCalls:
             calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
             if not calling and (yield from source.char()) not in ("{", "["):
                 return
-            block = (
-                CallingToolBlock(context, attempt) if calling else UnmarkedBlock(context, attempt, BareCall)
-            )
+            block = CallingToolBlock if calling else UnmarkedBlock
             try:
-                yield from block.read()
+                yield from block(context, attempt, promised=False).read()
             except Fault:
                 return
             self._end = source.offset

@@ -8,12 +8,13 @@ from typing import Any, Literal
 from ...dialect import Calls, Context, Dialect, Grammar, Render
 from ...engine.spans import QWEN_THINK, THINK, Span
 from ...events import MAX_DEPTH
+from ...literals.object_call import ObjectShape
 from ...literals.writer import JSON, Writer
 from ..lists.code import CodeOpening
 from ..pairs import PairsOnlyBlock
 from ..tags.block import TagBlock, functions_of_tools
 from ..tags.call import FUNCTION
-from .block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
+from .block import ByFirstCharacter, JsonBlock
 from .python_tag import PythonTagBlock
 from .role import CALL_ROLE, ROLE_END, CallRole
 from .unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
@@ -118,6 +119,16 @@ def _tool_call(context: Context) -> ByFirstCharacter:
     return ByFirstCharacter(context, {"<": TagBlock, **objects}, PairsOnlyBlock)
 
 
+def _tool_names(context: Context) -> JsonBlock:
+    """Command R's objects: `{"tool_call_id": "0", "tool_name": "f", "parameters": {}}`."""
+    return JsonBlock(context, ObjectShape(name_keys=("tool_name", "name")))
+
+
+def _keyed(context: Context) -> JsonBlock:
+    """Apertus' objects: `{"f": {}}`."""
+    return JsonBlock(context, ObjectShape(keyed=True))
+
+
 def _llama(context: Context) -> Grammar:
     """What follows `<|python_tag|>`, or a tag with an object: Llama 3.1 calls the user's tools so."""
     source = context.source
@@ -187,7 +198,7 @@ COMMAND_R7B = Dialect(
     reasoning=Span("<|START_THINKING|>", "<|END_THINKING|>"),
     calls=Span("<|START_ACTION|>", "<|END_ACTION|>"),
     ends=("<|END_OF_TURN_TOKEN|>",),
-    grammar=ToolNameBlock,
+    grammar=_tool_names,
     renderers={"json": render_actions},
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
     spellings={"<|START_OF_TURN_TOKEN|>": "", "<|CHATBOT_TOKEN|>": ""},
@@ -198,7 +209,7 @@ APERTUS = Dialect(
     reasoning=Span("<|inner_prefix|>", "<|inner_suffix|>"),
     calls=Span("<|tools_prefix|>", "<|tools_suffix|>"),
     ends=("<|assistant_end|>",),
-    grammar=KeyedBlock,
+    grammar=_keyed,
     renderers={"json": render_keyed},
 )
 ERNIE = Dialect(

@@ -32,7 +32,7 @@ from ...engine.spans import NOWHERE
 from ...engine.writer import NAME
 from ...events import Reason
 from ...literals.near import ESCAPE, NearTags, is_near, near_tags
-from ...literals.object_call import ArgumentsCall
+from ...literals.object_call import JsonCall
 from ...literals.raw import QUOTING, Ends, RawCall
 from ...literals.typed_text import (
     ANY_JSON,
@@ -223,7 +223,8 @@ class TagCall(RawCall):
         Its own brace completes it, if the call ends there: what follows is often a stop token.
         """
         source = self.source
-        yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()
+        arguments = JsonCall(self._context, self._block, self._object_ends, writer=self.writer)
+        yield from arguments.read_arguments()
         end = self.writer.complete = source.offset
         yield from source.space()
         if not (yield from source.either((self._shape.call_end,))):
