@@ -10,7 +10,7 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..events import Reason
 from ..formats.gemma import GemmaCall
-from ..formats.named import NamedBlock
+from ..formats.named.block import NamedBlock
 from ..formats.objects.block import JsonBlock
 from ..literals.object_call import ObjectShape
 from ..patterns.program import Pattern

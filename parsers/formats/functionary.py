@@ -22,7 +22,8 @@ from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
 from ..literals.skipping import QUOTES
-from .named import NamedBlock, NamedCall, by_template
+from .named.block import NamedBlock, NamedCall
+from .named.written import by_template
 
 _END = "<|eot_id|>"
 _MESSAGE, _ANSWER = Span(">>>", _END), Span(">>>all\n", _END)

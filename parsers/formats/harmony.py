@@ -20,7 +20,9 @@ from ..engine.spans import Span
 from ..engine.turn import MarkedTurn, Stops
 from ..engine.writer import NAME
 from ..events import Reason
-from .named import NamedBlock, by_template, tool_behind
+from ..literals.near import tool_behind
+from .named.block import NamedBlock
+from .named.written import by_template
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"

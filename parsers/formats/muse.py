@@ -28,7 +28,8 @@ from ..events import Reason
 from ..literals.raw import Ends
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
-from .tags.call import Shape, TagCall
+from .tags.call import TagCall
+from .tags.shape import Shape
 from .tags.written import Tags
 
 START, MESSAGE, END, TURN_END = "<|start|>", "<|message|>", "<|eom|>", "<|eot|>"

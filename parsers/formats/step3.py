@@ -16,7 +16,8 @@ from ..engine.spans import THINK, Span
 from ..events import Reason
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
-from .tags.call import Shape, TagCall
+from .tags.call import TagCall
+from .tags.shape import Shape
 from .tags.written import Tags
 
 _BLOCK = Span("<\uff5ctool_calls_begin\uff5c>", "<\uff5ctool_calls_end\uff5c>")

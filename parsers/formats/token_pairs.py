@@ -10,20 +10,17 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn
 from ..literals.writer import RawWriter
-from .objects.block import ByFirstCharacter, JsonBlock
-from .pairs import Pairs, PairsBlock, PairShape, PairsSection
+from .mixed import mixed
+from .objects.block import JsonBlock
+from .pairs.block import PairsBlock, PairsSection
+from .pairs.shape import PairShape
+from .pairs.written import Pairs
 from .tags.written import in_blocks, in_one_block
 
 
 def _blocks(shape: PairShape) -> GrammarFactory:
     """Blocks of one call each, or of JSON."""
-
-    def grammar(context: Context) -> Grammar:
-        return ByFirstCharacter(
-            context, dict.fromkeys("{[", JsonBlock), lambda context: PairsBlock(context, shape)
-        )
-
-    return grammar
+    return mixed(dict.fromkeys("{[", JsonBlock), lambda context: PairsBlock(context, shape))
 
 
 def _section(call: Span, shape: PairShape) -> GrammarFactory:

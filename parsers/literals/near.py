@@ -8,7 +8,7 @@ still be a tag.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -235,3 +235,12 @@ def nearest(name: str, known: Mapping[str, Named]) -> Named | None:
     """What one of the known names means, of which `name` is a misspelling; None unless it is exactly one."""
     found = [value for word, value in known.items() if is_near(name, word)]
     return found[0] if len(found) == 1 else None
+
+
+def tool_behind(prefix: str, word: str, tools: Collection[str]) -> str:
+    """The declared tool whose name follows `prefix` in `word`, "" unless there is exactly one.
+
+    One edit of the prefix is allowed: that is how far a slip of the model goes.
+    """
+    fitting = [name for name in tools if word.endswith(name) and is_near(word.removesuffix(name), prefix)]
+    return fitting[0] if len(fitting) == 1 else ""

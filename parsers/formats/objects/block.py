@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from ...dialect import Context, Grammar, GrammarFactory
+from ...dialect import Context
 from ...engine.driver import Call
 from ...engine.source import Reading
 from ...events import Reason
@@ -162,26 +162,3 @@ class JsonBlock(LiteralBlock):
                 self.emit.malformed("", Reason.MISSING_END, self._after)
             return
         self.emit.markup(source.offset)
-
-
-class ByFirstCharacter:
-    """A block whose grammar its first character decides: the same marker opens several notations."""
-
-    def __init__(
-        self, context: Context, grammars: dict[str, GrammarFactory], otherwise: GrammarFactory
-    ) -> None:
-        self._context = context
-        self._grammars = grammars
-        self._otherwise = otherwise
-
-    def read(self) -> Reading:
-        """Look at the first character behind the marker, go back, and read."""
-        source = self._context.source
-        start = source.offset
-        source.keep_from(start)
-        source.pos += len((yield from source.marker()))
-        char = yield from source.space()
-        source.rewind(start)
-        source.keep_from(None)
-        grammar: Grammar = self._grammars.get(char, self._otherwise)(self._context)
-        yield from grammar.read()

@@ -15,7 +15,8 @@ from ...engine.spans import Span
 from ...engine.tools import Tool
 from ...events import Reason
 from ...literals.raw import Ends
-from .call import FUNCTION, Shape, TagCall, begins_call
+from .call import TagCall, begins_call
+from .shape import FUNCTION, Shape
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}")

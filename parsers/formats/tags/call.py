@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import cache
 
 from ...dialect import Context
@@ -31,7 +30,7 @@ from ...engine.source import Reading, Source
 from ...engine.spans import NOWHERE
 from ...engine.writer import NAME
 from ...events import Reason
-from ...literals.near import ESCAPE, NearTags, is_near, near_tags
+from ...literals.near import ESCAPE, is_near
 from ...literals.object_call import JsonCall
 from ...literals.raw import QUOTING, Ends, RawCall
 from ...literals.typed_text import (
@@ -43,103 +42,14 @@ from ...literals.typed_text import (
     holds_no_tags,
     replace_lone,
 )
+from .shape import CRLF, LINE_ENDS, NO_KEY, Shape
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
 _WORD = re.compile(r"[^\s<>\"']*")
 _ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)""")
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
-NO_KEY = re.compile(r"""[\s="'`]""")
-"""What is in no name of an argument: a piece of its tag would be [torn-attribute]."""
-_CRLF = "\r\n"
-_LINE_ENDS = (_CRLF, "\n")
 _BOOLEANS = {"true": STRING, "false": ANY_JSON}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How the tags are spelled.
-
-    `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
-    quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
-    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
-    that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
-    this format at times leave out. `inserted`: a beginning of opening tags, and what some models write behind
-    it; `blanks`: what others write in place of the blank in them. `strays`: the tags that may stand behind a
-    whole call and mean nothing there.
-    """
-
-    call: str
-    call_end: str
-    parameter: str
-    parameter_end: str
-    quote: str = ""
-    around: tuple[str, ...] = ()
-    verbatim: tuple[str, str] | None = None
-    slips: tuple[str, ...] = ()
-    inserted: tuple[str, str] = ("", "")
-    blanks: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
-
-    def alias(self, tag: str) -> tuple[str, ...]:
-        """How else an opening tag may be written, if at all."""
-        behind, inserted = self.inserted
-        collapsed = (tag.replace(" ", blank, 1) for blank in self.blanks)
-        return (tag.replace(behind, behind + inserted, 1),) if inserted else (*collapsed,)
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Every tag, as far as it is the same in all calls."""
-        return (self.call, self.call_end, self.parameter, self.parameter_end)
-
-    @property
-    def near(self) -> NearTags:
-        """What is nearly one of them."""
-        closers = (self.parameter_end, self.call_end)
-        return near_tags(closers, (self.parameter, self.call), "\n" in self.around)
-
-
-FUNCTION = Shape(
-    "<function=",
-    "</function>",
-    "<parameter=",
-    "</parameter>",
-    around=_LINE_ENDS,
-    slips=("<parameter=", "</function>"),
-    strays=("</function>", "</function_invocation>"),
-)
-"""Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=_LINE_ENDS)
-"""Seed-OSS, which writes no line ends around most values [loose-tags]."""
-INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
-"""MiniMax M2."""
-NAMED_FUNCTION = Shape(
-    "<function name=",
-    "</function>",
-    "<param name=",
-    "</param>",
-    quote='"',
-    verbatim=("<![CDATA[", "]]>"),
-    blanks=("", "\u0120"),
-)
-"""MiniCPM5."""
-
-
-DSML = "\uff5cDSML\uff5c"
-"""The token in the tags of DeepSeek's markup."""
-GCML = "\uff5cGCML\uff5c"
-"""The same in GigaChat's."""
-
-
-def dsml(token: str = DSML) -> Shape:
-    """DeepSeek's markup. `token`: the token in its tags."""
-    return Shape(
-        f"<{token}invoke name=",
-        f"</{token}invoke>",
-        f"<{token}parameter name=",
-        f"</{token}parameter>",
-        quote='"',
-    )
 
 
 class TagCall(RawCall):
@@ -252,7 +162,7 @@ class TagCall(RawCall):
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
         self._holds_tags = False
-        self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
+        self._on_its_line = not (yield from source.ahead(LINE_ENDS))
         # Behind a tag that "\n" follows, "\r" in front of the next one is text.
         opened = yield from source.either(shape.around)
         ends, verbatim_ends = self._ends[opened != "\n"]
@@ -305,10 +215,10 @@ class TagCall(RawCall):
             return True
         source, shape = self.source, self._shape
         start = source.offset
-        at_line = end[0] in _CRLF or self.before in ("", "\n")
+        at_line = end[0] in CRLF or self.before in ("", "\n")
         at_line = at_line or (self._on_its_line and self.before not in QUOTING)
         source.pos += len(end)
-        bare = end.lstrip(_CRLF)
+        bare = end.lstrip(CRLF)
         is_scalar = holds_no_tags(self._kinds)
         second = False
         if bare == shape.parameter_end:
@@ -344,9 +254,9 @@ class TagCall(RawCall):
         if not (yield from source.char()):
             raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.parameter_end and not self._holds_tags
-        bare = end.lstrip(_CRLF)
+        bare = end.lstrip(CRLF)
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
-            closes = closes and (end[0] in _CRLF or self.before == "\n")
+            closes = closes and (end[0] in CRLF or self.before == "\n")
         follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
@@ -372,7 +282,7 @@ class TagCall(RawCall):
     def _begins_call(self, end: str) -> Generator[None, None, bool]:
         """Whether `end`, just read, begins another call, or ends the block and the next one begins."""
         source, shape = self.source, self._shape
-        if end.lstrip(_CRLF) == self._block.close:
+        if end.lstrip(CRLF) == self._block.close:
             yield from source.space()
             if not (yield from source.either((self._block.open,))):
                 return False

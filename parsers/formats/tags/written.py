@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...dialect import Calls, Render
 from ...engine.spans import Span
 from ...literals.writer import JSON, RawWriter, Writer
-from .call import NO_KEY, Shape
+from .shape import NO_KEY, Shape
 
 
 class Layout(Protocol):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from ...dialect import Calls, Context, Dialect, Grammar, Render
-from ...engine.spans import QWEN_THINK, THINK, Span
-from ...events import MAX_DEPTH
-from ...literals.object_call import ObjectShape
-from ...literals.writer import JSON, Writer
-from ..lists.code import CodeOpening
-from ..pairs import PairsOnlyBlock
-from ..tags.block import TagBlock, functions_of_tools
-from ..tags.call import FUNCTION
-from .block import ByFirstCharacter, JsonBlock
-from .python_tag import PythonTagBlock
-from .role import CALL_ROLE, ROLE_END, CallRole
-from .unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
+from ..dialect import Calls, Context, Dialect, Grammar, Render
+from ..engine.spans import QWEN_THINK, THINK, Span
+from ..events import MAX_DEPTH
+from ..literals.object_call import ObjectShape
+from ..literals.writer import JSON, Writer
+from .lists.code import CodeOpening
+from .mixed import tool_call
+from .objects.block import JsonBlock
+from .objects.python_tag import PythonTagBlock
+from .objects.role import CALL_ROLE, ROLE_END, CallRole
+from .objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
+from .tags.block import TagBlock, functions_of_tools
+from .tags.shape import FUNCTION
 
 
 def render_blocks(span: Span, markers: Iterable[str], calls: Calls) -> str:
@@ -113,10 +113,8 @@ _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
-def _tool_call(context: Context) -> ByFirstCharacter:
-    """`<tool_call>`, with JSON, the tags of Qwen3-Coder, or a name and pairs as GLM writes them inside."""
-    objects = dict.fromkeys("{[`", JsonBlock)
-    return ByFirstCharacter(context, {"<": TagBlock, **objects}, PairsOnlyBlock)
+_tool_call = tool_call(objects="{[`")
+"""In a Markdown fence as well."""
 
 
 def _tool_names(context: Context) -> JsonBlock:

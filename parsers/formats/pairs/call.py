@@ -1,7 +1,7 @@
-"""Calls as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+"""One call as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 
-One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a
-block holds several calls, and some models write a JSON object of the arguments in place of the pairs.
+One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. Some models write a
+JSON object of the arguments in place of the pairs.
 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
@@ -14,66 +14,24 @@ refused, as it is where a tag in the value was taken for data.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator
 from functools import cache
-from typing import Any
 
-from ..dialect import Context, Dialect, Grammar, GrammarFactory
-from ..engine.driver import Call, CallBlock, FramedBlock
-from ..engine.faults import Fault
-from ..engine.source import Reading, Source
-from ..engine.spans import THINK, Span
-from ..engine.writer import NAME, json_text
-from ..events import Reason
-from ..literals.near import NearTags, looks_like, near_tags
-from ..literals.object_call import JsonCall
-from ..literals.raw import QUOTING, Ends, RawCall
-from ..literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
-from ..literals.writer import RawWriter
-from .objects.block import ByFirstCharacter, JsonBlock
-from .tags.block import TagBlock
-from .tags.written import in_blocks
+from ...dialect import Context
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import Span
+from ...engine.writer import NAME, json_text
+from ...events import Reason
+from ...literals.near import looks_like
+from ...literals.object_call import JsonCall
+from ...literals.raw import QUOTING, Ends, RawCall
+from ...literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
+from .shape import GLM, PairShape
 
 _NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")
 _LINE_END = "\\n"
-
-
-@dataclass(frozen=True, slots=True)
-class PairShape:
-    """How the tags are spelled. `value` is "" where the tag behind the key opens the value as well.
-
-    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
-    stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
-    models write in front of the names of declared tools. `slips`: whether they leave out
-    tags of values [tags-of-pairs].
-    """
-
-    key: str = "<arg_key>"
-    key_end: str = "</arg_key>"
-    value: str = "<arg_value>"
-    value_end: str = "</arg_value>"
-    separator: str = ""
-    kind: tuple[str, str] | None = None
-    closers: tuple[str, ...] = ()
-    namespace: str = ""
-    slips: bool = False
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Every tag within a call."""
-        found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
-        return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
-
-    @property
-    def near(self) -> NearTags:
-        """What is nearly the tag behind a value, or the one in front of a key."""
-        return near_tags((self.value_end,), (self.key,), others=(self.key_end,))
-
-
-GLM = PairShape(slips=True)
-"""GLM 4.5 and what follows it."""
 _TYPE = re.compile(r"[a-z]*")
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
@@ -102,7 +60,7 @@ class PairsCall(RawCall):
         self._ends = _value_ends(shape, span.close, special, dialect.markers)
         self.closer = shape.value_end
         self.behind = (shape.key, *self._closes)
-        self._pair_tags = _ends_of((shape.value_end, shape.key), special)
+        self._pair_tags = ends_of((shape.value_end, shape.key), special)
         self._argument = ""
         self._holds_pairs = False  # a tag in the value was taken for data
         self.bounds = (span.close,) if shape.slips else ()
@@ -379,77 +337,9 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(CallBlock):
-    """Reads one block, which is one call. `source.pos` is at its marker."""
-
-    bare = True
-    """Whether a name alone is a call without arguments."""
-
-    def __init__(self, context: Context, shape: PairShape = GLM) -> None:
-        super().__init__(context)
-        self._shape = shape
-
-    def confirm(self) -> Reading:
-        """See `Block`."""
-        return _not_cut(self.source, self._shape)
-
-    def call(self) -> PairsCall:
-        """See `CallBlock`."""
-        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
-
-
-class PairsOnlyBlock(PairsBlock):
-    """The same in formats of other notations, where a word alone between the markers is no call."""
-
-    bare = False
-
-
-def _not_cut(source: Source, shape: PairShape) -> Reading:
-    """Raise Fault if a key goes on behind the end of a call: that has got in the place of the key's tag."""
-    end = source.offset
-    key = yield from source.run(NAME)
-    cut = key != "" and (yield from source.ahead((shape.key_end,))) != ""
-    source.rewind(end)
-    if cut:
-        raise Fault(Reason.SYNTAX, final=True)
-
-
-class PairsSection(FramedBlock):
-    """A block of several calls, each between markers of its own. Some models leave out the block's."""
-
-    def __init__(self, context: Context, call: Span, shape: PairShape) -> None:
-        """`call`: the markers around one call."""
-        super().__init__(context)
-        self._shape = shape
-        self._call = call
-        self.call_end = call.close
-        self._stops = _ends_of(
-            (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
-        )
-
-    def confirm(self) -> Reading:
-        """See `Block`."""
-        return _not_cut(self.source, self._shape)
-
-    def call(self) -> PairsCall:
-        """See `FramedBlock`."""
-        return PairsCall(self.context, self._call, self._shape, opened=False)
-
-    def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
-        return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.call_end:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
-
-
 @cache
-def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+def ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+    """To look for `texts`, or for markers that are special tokens, with no white space around them."""
     return Ends(dict.fromkeys(texts, ()), special)
 
 
@@ -459,70 +349,3 @@ def _value_ends(shape: PairShape, close: str, special: tuple[str, ...], markers:
     newline = ("\r\n", "\n") if shape.slips else ()
     misplaced = {marker: newline for marker in markers if marker not in shape.tags}
     return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near, misplaced)
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """How a format writes one call as a name and pairs. `newline`: behind each tag.
-
-    `around`: what each call stands between, where a block holds several. `separator`: behind the name.
-    """
-
-    newline: str
-    shape: PairShape = GLM
-    around: tuple[str, str] = ("", "")
-    separator: str = ""
-
-    def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
-        """The call, as it stands between the markers of a block."""
-        shape, newline = self.shape, self.newline
-        behind_key = f"{shape.key_end}{newline}{shape.value}" if shape.value else shape.key_end
-        pairs = []
-        for key, value in arguments.items():
-            text = writer.raw(value)
-            shape.near.check(text, shape.value_end)
-            pairs.append(f"{shape.key}{writer.key(key)}{behind_key}{text}{shape.value_end}{newline}")
-        opening, closing = self.around
-        return f"{opening}{name}{self.separator}{newline}{''.join(pairs)}{closing}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """What no value may hold."""
-        return (*self.shape.tags, *filter(None, self.around))
-
-
-def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
-    """`<tool_call>`, which opens tags, JSON, or a name with pairs; `otherwise` reads those."""
-
-    def grammar(context: Context) -> Grammar:
-        return ByFirstCharacter(context, {"<": TagBlock, "{": JsonBlock, "[": JsonBlock}, otherwise)
-
-    return grammar
-
-
-_GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
-GLM45 = Dialect(
-    name="glm45",
-    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # [glm-white-space]
-    calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
-    ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
-    renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
-    shown=("<tool_call>", "</tool_call>", *THINK.markers),
-    tags=GLM.tags,
-    aliases=("glm46",),
-)
-GLM47 = Dialect(
-    name="glm47",
-    reasoning=THINK,
-    calls=Span("<tool_call>", "</tool_call>"),
-    ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
-    interrupts={"<tool_call>": ()},
-    renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
-    shown=("<tool_call>", "</tool_call>", *THINK.markers),
-    tags=GLM.tags,
-    aliases=("laguna", "poolside"),
-)
-
-ALL = (GLM45, GLM47)

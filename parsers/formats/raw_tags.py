@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...dialect import Context, Dialect, Grammar, GrammarFactory
-from ...engine.spans import QWEN_THINK, THINK, Span
-from ...literals.writer import JsonContainers, PythonText, RawWriter
-from ..pairs import PairsOnlyBlock, tool_call
-from .block import LoneTagBlock, TagBlock, opening_of
-from .call import (
+from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..engine.spans import QWEN_THINK, THINK, Span
+from ..literals.writer import JsonContainers, PythonText, RawWriter
+from .mixed import tool_call
+from .tags.block import LoneTagBlock, TagBlock, opening_of
+from .tags.shape import (
     DSML,
     FUNCTION,
     FUNCTION_INLINE,
@@ -19,7 +19,7 @@ from .call import (
     Shape,
     dsml,
 )
-from .written import Tags, alone, in_blocks, in_one_block, render_functions
+from .tags.written import Tags, alone, in_blocks, in_one_block, render_functions
 
 
 def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
@@ -31,10 +31,13 @@ def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
     return grammar
 
 
+_tool_call = tool_call()
+
+
 def _coder(context: Context) -> Grammar:
     """The same, or a call whose block is not opened."""
     source = context.source
-    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else tool_call(PairsOnlyBlock)
+    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else _tool_call
     return block(context)
 
 
