@@ -6,7 +6,6 @@ from ..dialect import Dialect
 from ..engine.spans import THINK, Span
 from ..literals.writer import RawWriter
 from .mixed import tool_call
-from .pairs.block import PairsBlock
 from .pairs.shape import GLM
 from .pairs.written import Pairs
 from .tags.written import in_blocks
@@ -17,7 +16,7 @@ GLM45 = Dialect(
     reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # [glm-white-space]
     calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
     ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
+    grammar=tool_call(GLM),
     renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
     shown=("<tool_call>", "</tool_call>", *THINK.markers),
     tags=GLM.tags,
@@ -28,7 +27,7 @@ GLM47 = Dialect(
     reasoning=THINK,
     calls=Span("<tool_call>", "</tool_call>"),
     ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
+    grammar=tool_call(GLM),
     interrupts={"<tool_call>": ()},
     renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
     shown=("<tool_call>", "</tool_call>", *THINK.markers),

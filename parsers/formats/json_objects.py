@@ -16,6 +16,7 @@ from .objects.block import JsonBlock
 from .objects.python_tag import PythonTagBlock
 from .objects.role import CALL_ROLE, ROLE_END, CallRole
 from .objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
+from .pairs.shape import GLM_ELSEWHERE
 from .tags.block import TagBlock, functions_of_tools
 from .tags.shape import FUNCTION
 
@@ -113,7 +114,7 @@ _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
-_tool_call = tool_call(objects="{[`")
+_tool_call = tool_call(GLM_ELSEWHERE, objects="{[`")
 """In a Markdown fence as well."""
 
 

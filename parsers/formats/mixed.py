@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from ..dialect import Context, Grammar, GrammarFactory
 from ..engine.source import Reading
 from .objects.block import JsonBlock
-from .pairs.block import PairsOnlyBlock
+from .pairs.block import PairsBlock
+from .pairs.shape import PairShape
 from .tags.block import TagBlock
 
 
@@ -43,9 +44,10 @@ def mixed(grammars: Mapping[str, GrammarFactory], otherwise: GrammarFactory) -> 
     return grammar
 
 
-def tool_call(pairs: GrammarFactory = PairsOnlyBlock, objects: str = "{[") -> GrammarFactory:
+def tool_call(pairs: PairShape, objects: str = "{[") -> GrammarFactory:
     """`<tool_call>`, which opens tags, JSON, or a name with pairs: models of one write the others as well.
 
     `objects`: the characters with which JSON begins.
     """
-    return mixed({"<": TagBlock, **dict.fromkeys(objects, JsonBlock)}, pairs)
+    grammars = {"<": TagBlock, **dict.fromkeys(objects, JsonBlock)}
+    return mixed(grammars, lambda context: PairsBlock(context, pairs))

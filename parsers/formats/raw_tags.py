@@ -8,6 +8,7 @@ from ..dialect import Context, Dialect, Grammar, GrammarFactory
 from ..engine.spans import QWEN_THINK, THINK, Span
 from ..literals.writer import JsonContainers, PythonText, RawWriter
 from .mixed import tool_call
+from .pairs.shape import GLM_ELSEWHERE
 from .tags.block import LoneTagBlock, TagBlock, opening_of
 from .tags.shape import (
     DSML,
@@ -31,7 +32,7 @@ def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
     return grammar
 
 
-_tool_call = tool_call()
+_tool_call = tool_call(GLM_ELSEWHERE)
 
 
 def _coder(context: Context) -> Grammar:

@@ -12,32 +12,23 @@ from ...engine.spans import Span
 from ...engine.writer import NAME
 from ...events import Reason
 from .call import PairsCall, ends_of
-from .shape import GLM, PairShape
+from .shape import PairShape
 
 
 class PairsBlock(CallBlock):
     """Reads one block, which is one call. `source.pos` is at its marker."""
 
-    bare = True
-    """Whether a name alone is a call without arguments."""
-
-    def __init__(self, context: Context, shape: PairShape = GLM) -> None:
+    def __init__(self, context: Context, shape: PairShape) -> None:
         super().__init__(context)
         self._shape = shape
 
     def confirm(self) -> Reading:
-        """See `Block`."""
+        """Raise Fault if more of the call follows."""
         return _not_cut(self.source, self._shape)
 
     def call(self) -> PairsCall:
-        """See `CallBlock`."""
-        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
-
-
-class PairsOnlyBlock(PairsBlock):
-    """The same in formats of other notations, where a word alone between the markers is no call."""
-
-    bare = False
+        """A reader for the call."""
+        return PairsCall(self.context, self.span, self._shape)
 
 
 def _not_cut(source: Source, shape: PairShape) -> Reading:
@@ -62,19 +53,19 @@ class PairsSection(FramedBlock):
         self._stops = ends_of((call.close, call.open, self.span.close, self.span.open, *context.dialect.ends))
 
     def confirm(self) -> Reading:
-        """See `Block`."""
+        """Raise Fault if more of the call follows."""
         return _not_cut(self.source, self._shape)
 
     def call(self) -> PairsCall:
-        """See `FramedBlock`."""
+        """A reader for the next call, its markers included."""
         return PairsCall(self.context, self._call, self._shape, opened=False)
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether the marker of a call comes next, or its beginning at the end of the output."""
         return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on to the next marker, behind it if it closes the call."""
         end = yield from self._stops.skip(self.source)
         if end == self.call_end:
             self.source.pos += len(end)

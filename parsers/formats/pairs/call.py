@@ -27,7 +27,7 @@ from ...literals.near import looks_like
 from ...literals.object_call import JsonCall
 from ...literals.raw import QUOTING, Ends, RawCall
 from ...literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
-from .shape import GLM, PairShape
+from .shape import PairShape
 
 _NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")
@@ -39,19 +39,13 @@ _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object",
 class PairsCall(RawCall):
     """One call, from behind its opening marker to behind its closing one, which is the call's own end."""
 
-    def __init__(
-        self, context: Context, span: Span, shape: PairShape = GLM, *, bare: bool = True, opened: bool = True
-    ) -> None:
-        """`span`: the markers around the call. `bare`: whether a name without pairs is a call.
-
-        `opened`: whether its opening marker has been read.
-        """
+    def __init__(self, context: Context, span: Span, shape: PairShape, *, opened: bool = True) -> None:
+        """`span`: the markers around the call. `opened`: whether its opening one has been read."""
         super().__init__(context)
         dialect = context.dialect
         self._context = context
         self._span = span
         self._shape = shape
-        self._bare = bare
         self._opened = opened
         self._closes = (span.close, *shape.closers)
         self._turn_ends = dialect.ends
@@ -82,22 +76,27 @@ class PairsCall(RawCall):
         if (assigned := self._assigned(name)) is not None and (yield from source.either(self._closes)):
             self._assign(*assigned)
             return
-        if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
+        if not char or not name:
             raise Fault(Reason.NOT_A_CALL)
-        if not name:
+        if not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,))):
             raise Fault(Reason.NOT_A_CALL)
         separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
             name = self._named(name)
-            unsure = self.writer.any_declared() or not self._bare
+            unsure = self.writer.any_declared() or not shape.bare
             if unsure and not separated and not self.writer.declares(name):
                 raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
             self.start(name)
             yield from self._object(self._json().read_arguments())
-            return
-        repaired = (yield from self._stray_end()) if self._bare else False
+        else:
+            yield from self._pairs(name)
+
+    def _pairs(self, name: str) -> Reading:
+        """Open the call `name` and read its pairs, up to behind what closes it."""
+        source, shape = self.source, self._shape
+        repaired = (yield from self._stray_end()) if shape.bare else False
         char = yield from self._space()
-        follow = (shape.key, *self._closes) if self._bare else (shape.key,)
+        follow = (shape.key, *self._closes) if shape.bare else (shape.key,)
         key = ""  # that of the first pair, if its tag is missing
         if char and not (yield from source.ahead(follow)):
             name, key = yield from self._untagged_key(name)
@@ -121,7 +120,7 @@ class PairsCall(RawCall):
         pairs = [(key, value) for key, _, value in (word.partition("=") for word in words) if value]
         tool = self._context.tools.get(name)
         declared = tool is not None and len(pairs) == len(words) and dict(pairs).keys() <= tool.types.keys()
-        return (name, pairs) if pairs and declared and self._bare and self._shape.slips else None
+        return (name, pairs) if pairs and declared and self._shape.bare and self._shape.slips else None
 
     def _assign(self, name: str, pairs: list[tuple[str, str]]) -> None:
         """Write such a call, whose end has been read."""
@@ -156,14 +155,14 @@ class PairsCall(RawCall):
             if key and (yield from source.ahead((shape.key_end,))):
                 return name, key
         elif (yield from source.ahead((shape.key_end,))):
-            found = [
+            meant = [
                 (tool.name, key)
                 for tool in self._context.tools.values()
                 for key in tool.types
                 if name.startswith(tool.name) and name.removeprefix(tool.name).strip() == key
             ]
-            if len(found) == 1:
-                return found[0]
+            if len(meant) == 1:
+                return meant[0]
         source.rewind(start)
         raise Fault(Reason.NOT_A_CALL)
 
@@ -216,11 +215,11 @@ class PairsCall(RawCall):
         if not (yield from source.either((shape.key_end,))):
             raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
         yield from self._again(shape.key_end)
-        said = None
+        stated = None
         if shape.value:
             char = yield from self._space()
             if shape.kind is not None and (yield from source.either((shape.kind[0],))):
-                said = yield from self._said(shape.kind[1])
+                stated = yield from self._stated_kind(shape.kind[1])
             if not (yield from source.either((shape.value,))):
                 if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
                     raise Fault(Reason.MISSING_VALUE)
@@ -229,7 +228,7 @@ class PairsCall(RawCall):
                 yield from self._again(shape.value)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        self._kinds = self.kinds_of(key) or said
+        self._kinds = self.kinds_of(key) or stated
         self._argument = key
         self._holds_pairs = False
         end = yield from self.read_raw(key, self._ends, self._kinds)
@@ -256,7 +255,7 @@ class PairsCall(RawCall):
             yield
         return looks_like(source.text[source.pos : source.pos + len(tag) + 2], tag)
 
-    def _said(self, end: str) -> Generator[None, None, Kinds]:
+    def _stated_kind(self, end: str) -> Generator[None, None, Kinds]:
         """Read the type that stands beside a value, and the tag behind it: `array[string]` is an array."""
         source = self.source
         yield from source.space()
@@ -268,35 +267,41 @@ class PairsCall(RawCall):
         return frozenset((word,)) if word in _TYPES else None
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the value ends at `end`, one of its tags, as the module's words say."""
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
         bare = end.lstrip("\r\n")
         if holds_no_tags(self._kinds):
-            found = True
+            ends_value = True
         elif bare == shape.value_end:
             tags = (shape.key, shape.value_end, *self._closes, self._span.open)
-            found = not (yield from self.is_mentioned(end, tags, self._turn_ends))
+            ends_value = not (yield from self.is_mentioned(end, tags, self._turn_ends))
         elif bare == shape.key:
             key = (yield from source.run(_KEY)).strip()
-            found = (yield from source.either((shape.key_end,))) != ""
+            ends_value = (yield from source.either((shape.key_end,))) != ""
             if shape.value:
                 yield from source.space()
-                found = found and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
-            if found and not self._may_begin(key):
+                ends_value = (
+                    ends_value and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
+                )
+            if ends_value and not self._may_begin(key):
                 raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         elif start < self._value_end:
-            found = False
+            ends_value = False
         else:
-            found = self.before not in QUOTING and (yield from self._is_at_end())
-            found = found or (yield from self._begins_block())
+            ends_value = self.before not in QUOTING and (yield from self._is_at_end())
+            ends_value = ends_value or (yield from self._begins_block())
         source.rewind(start)
         # A value that seems to end without its tag, but in `>`, ends in what is left of the tag.
-        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips or self.before == ">"):
+        if (
+            ends_value
+            and bare != shape.value_end
+            and (self._holds_pairs or not shape.slips or self.before == ">")
+        ):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
-        self._holds_pairs |= not found
-        return found
+        self._holds_pairs |= not ends_value
+        return ends_value
 
     def _may_begin(self, key: str) -> bool:
         """Whether a pair of that key can follow: it is declared and not given yet, where that is known."""

@@ -14,7 +14,7 @@ class PairShape:
     `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
     stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
     models write in front of the names of declared tools. `slips`: whether they leave out
-    tags of values [tags-of-pairs].
+    tags of values [tags-of-pairs]. `bare`: whether a name alone is a call without arguments.
     """
 
     key: str = "<arg_key>"
@@ -26,12 +26,13 @@ class PairShape:
     closers: tuple[str, ...] = ()
     namespace: str = ""
     slips: bool = False
+    bare: bool = True
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Every tag within a call."""
-        found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
-        return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
+        tags = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
+        return tuple(dict.fromkeys(tag for tag in (*tags, *self.closers) if tag))
 
     @property
     def near(self) -> NearTags:
@@ -41,3 +42,5 @@ class PairShape:
 
 GLM = PairShape(slips=True)
 """GLM 4.5 and what follows it."""
+GLM_ELSEWHERE = PairShape(slips=True, bare=False)
+"""The same in formats of other notations, where a word alone between the markers is no call."""
