@@ -166,7 +166,7 @@ class Source:
         return ""
 
     def either(self, texts: tuple[str, ...]) -> Generator[None, None, str]:
-        """As `ahead`, and read it."""
+        """Read the first of `texts`, longest first, that stands at `pos`; "" if none does."""
         text = yield from self.ahead(texts)
         self.pos += len(text)
         return text
@@ -258,7 +258,7 @@ class Source:
         self._kept.clear()
 
     def retain(self, offset: int) -> None:
-        """As `keep_from`, up to `release`, whatever readers that are called until then keep or let go of."""
+        """Keep what is read from `offset` on up to `release`, whatever readers keep or let go of until then."""
         if self._kept_from is None:
             self.keep_from(offset)
         self._retained = True

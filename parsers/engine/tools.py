@@ -154,7 +154,7 @@ def kinds_of_type(declared: Any) -> frozenset[str] | None:
 
 @lru_cache(256)
 def _kinds_named(names: str) -> frozenset[str] | None:
-    """See `kinds_of_type`. `names`: those of the types, with a `|` between them."""
+    """The JSON types of that name, as in `kinds_of_type`. `names`: with a `|` between them."""
     names = _MADE_OF.sub("", _OPTIONAL.sub(r"\1|null", names.lower()))
     named = [_NAME.fullmatch(word) for word in names.split("|")]
     kinds = [("array" if match[2] else _NAMES.get(match[1])) if match else None for match in named]

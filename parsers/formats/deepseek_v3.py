@@ -24,7 +24,7 @@ class DeepSeekSection(Section):
     """`f`, a separator and its arguments; in V3 and R1 `function`, a separator, `f` and fenced arguments."""
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. Distilled models mix the two layouts."""
+        """Read the name, in either layout: distilled models mix the two."""
         tools = self.context.tools
         self.renamed = False
         name = yield from self.word()
@@ -42,7 +42,7 @@ class DeepSeekSection(Section):
         return name
 
     def confirm(self) -> Reading:
-        """See `NamedBlock`. A call has at least one of its two markers [glm-white-space]."""
+        """A call has at least one of its two markers [glm-white-space]."""
         yield from super().confirm()
         source = self.source
         end = source.offset

@@ -57,7 +57,7 @@ class RecipientBlock(NamedBlock):
         source.keep_from(None)
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. It ends its line, though the line end may be missing in front of a brace."""
+        """Read the recipient. It ends its line, though the line end may be missing in front of a brace."""
         source = self.source
         name = yield from source.run(NAME)
         yield from source.run(_BLANK)
@@ -66,13 +66,13 @@ class RecipientBlock(NamedBlock):
         return name if char in ("\n", "{") else ""
 
     def arguments(self, call: NamedCall) -> Reading:
-        """See `NamedBlock`. Code is no object: it is kept."""
+        """Read the object. Code is none: it is kept."""
         if (yield from self.source.space()) not in ("", "{", "`", *QUOTES):
             raise Fault(Reason.NOT_A_CALL)
         yield from super().arguments(call)
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `LiteralBlock`. In what is broken as well, `>>>` needs a recipient."""
+        """Whether the message ends here. In what is broken as well, `>>>` needs a recipient."""
         source = self.source
         start = source.offset
         ends = yield from super().at_terminator()
@@ -84,7 +84,7 @@ class RecipientBlock(NamedBlock):
         return ends
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """See `LiteralBlock`. The next message counts, whatever is open."""
+        """The next message counts, whatever brackets are open."""
         return False
         yield
 

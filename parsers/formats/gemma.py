@@ -35,11 +35,11 @@ class GemmaCall:
         self._quote = quote
 
     def closers(self) -> list[str]:
-        """See `Call`."""
+        """The brackets that are open, outermost first."""
         return self.values.closers()
 
     def read(self) -> Reading:
-        """See `Call`."""
+        """Read the call. Raises Fault."""
         source = self.source
         opened = yield from source.either((_CALL, ":"))
         if not opened:
@@ -109,11 +109,11 @@ class GemmaBlock(FramedBlock):
         self._frame = (self.span.close, self.span.open, *context.dialect.ends)
 
     def call(self) -> GemmaCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return GemmaCall(self.context, self._quote)
 
     def confirm(self) -> Reading:
-        """See `Block`; the text behind the brace shows that `{a:1}b:2}` was not over there [closed-early]."""
+        """Text behind the brace shows that `{a:1}b:2}` was not over there [closed-early]."""
         char = yield from self.source.char()
         if char == FIRST:  # a marker, whole or broken; but a quote may be a key's
             ends = (yield from self.source.marker()) != self._quote
@@ -123,11 +123,11 @@ class GemmaBlock(FramedBlock):
             raise Fault(Reason.SYNTAX)
 
     def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
+        """The marker that comes next, spelled in special tokens, since strings may hold any other."""
         return (yield from self.source.marker(self._frame))
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether a call comes next."""
         return (yield from self.source.ahead((_CALL,))) != ""
 
 
@@ -139,7 +139,7 @@ class GemmaWriter(Writer):
         self._quote = quote
 
     def value(self, value: Any, depth: int = MAX_DEPTH) -> str:
-        """See `Writer`; without any white space."""
+        """Any value, without white space."""
         if not isinstance(value, (list, tuple)):
             return super().value(value, depth)
         self._check(depth)

@@ -263,7 +263,7 @@ class _Arguments(_Message):
         self.renamed = recipient not in (name, f"{_NAMESPACE}{name}")
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. It stood in the header."""
+        """The name stood in the header."""
         return self._name
         yield
 

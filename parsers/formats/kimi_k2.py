@@ -26,7 +26,7 @@ class KimiSection(Section):
     """`functions.f:0`, whose number is that of the call in the conversation, and its arguments."""
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. The prefix and the number may be missing."""
+        """Read the id, whose prefix and number may be missing."""
         id_ = yield from self.word(_ID)
         yield from self.separator(self.behind_name)
         tools = self.context.tools

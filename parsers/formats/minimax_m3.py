@@ -224,7 +224,7 @@ class ElementCall(RawCall):
         return value
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the token of the closing tag comes next: spelled in ordinary ones it is data."""
         source = self.source
         if not self._token:
             return True
@@ -245,7 +245,7 @@ class ElementBlock(FramedBlock):
         self._token = TOKEN
 
     def read(self) -> Reading:
-        """See `FramedBlock`. Without the tokens, the tag of a block begins one only in front of a call."""
+        """Read the block. Without the tokens, its tag begins one only in front of a call."""
         source = self.source
         if (yield from source.ahead((_BLOCK.open,))):
             self._token, self.span, self.call_end = "", _BLOCK, _CALL_END
@@ -262,20 +262,20 @@ class ElementBlock(FramedBlock):
         yield from super().read()
 
     def call(self) -> ElementCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return ElementCall(self.context, self._token)
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether the tag of a call comes next, or its beginning at the end of the output."""
         opening = self._token + _CALL
         return (yield from self.source.ahead((opening,))) != "" or self.cut(opening)
 
     def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
+        """The tag that comes next of those that end a block, however it is written."""
         return (yield from self.source.ahead((self.span.close, self.span.open, *self.context.dialect.ends)))
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on to the next tag of a call or a block, behind it if it closes the call."""
         ends = self.context.dialect.ends
         stops = _stops_of((self.call_end, self._token + _CALL, self.span.close, self.span.open, *ends))
         end = yield from stops.skip(self.source)

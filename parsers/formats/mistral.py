@@ -42,7 +42,7 @@ class MistralBlock(NamedBlock):
         source.keep_from(None)
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`."""
+        """Read the name, and the id behind it if there is one."""
         name = yield from self.word()
         if (yield from self.passed("[CALL_ID]")):
             yield from self.word(_ID)

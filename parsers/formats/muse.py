@@ -234,7 +234,7 @@ class AtemCall(TagCall):
         self._tools = context.tools
 
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
-        """See `TagCall`. The token that ends a header may have got into the name, or in place of its end."""
+        """Read the name. The token that ends a header may have got into it, or in place of its end."""
         source = self.source
         if not (yield from source.either((ATEM.quote,))):
             raise Fault(Reason.SYNTAX)
@@ -261,12 +261,12 @@ class AtemBlock(TagBlock):
         self._recipient = recipient
 
     def call(self) -> AtemCall:
-        """See `FramedBlock`. Only the first call is the one that the message is addressed to."""
+        """A reader for the next call. Only the first is the one that the message is addressed to."""
         recipient, self._recipient = self._recipient, ""
         return AtemCall(self.context, recipient)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on as behind any tags; what is no call stays none, unless the output ends there."""
         final = fault.reason is Reason.NOT_A_CALL
         reason = yield from super().leave(call, fault)
         return fault.reason if final and (yield from self.source.char()) else reason

@@ -26,7 +26,7 @@ class SolarSection(Section):
         self._behind_id = behind_id
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`."""
+        """Read the id, the marker behind it and the name."""
         yield from self.word()
         if not (yield from self.passed(self._behind_id)):
             raise Fault(Reason.SYNTAX)

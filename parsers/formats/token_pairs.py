@@ -129,7 +129,7 @@ class SolarTurn(MarkedTurn):
     """A turn in whose reasoning calls are real: nothing but a call begins with the token of one."""
 
     def reasoning(self) -> Reading:
-        """See `MarkedTurn`. The reasoning goes on behind a call."""
+        """Read the reasoning, which goes on behind a call."""
         dialect, source, emit = self._dialect, self._source, self._emit
         assert dialect.reasoning is not None and dialect.grammar is not None
         if source.offset > emit.end:

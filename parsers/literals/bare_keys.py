@@ -50,7 +50,7 @@ class GemmaReader(JsonReader):
         self._pieces = tuple(quote[at : at + length] for at in range(len(quote) - length + 1))
 
     def value(self) -> Generator[None, None, Any]:
-        """See `Values`."""
+        """Read one value, its brackets included. Raises Fault."""
         source = self.source
         base = len(self.frames)
         while True:
@@ -159,7 +159,7 @@ class GemmaReader(JsonReader):
         return key
 
     def atom(self, char: str) -> Generator[None, None, Any]:
-        """See `LiteralReader`."""
+        """One value without brackets: a string between tokens, or as in JSON."""
         if char == FIRST and (yield from self.at_quote()):
             self.word = None
             self.writer.write('"')
@@ -178,7 +178,7 @@ class GemmaReader(JsonReader):
         return text
 
     def may_be_text(self, word: str) -> bool:
-        """See `LiteralReader`; in brackets as well, and outside of them what would have to be evaluated."""
+        """Whether a word without quotes can only be text: a name, or outside of brackets an expression."""
         if word in CONSTANTS or IDENTIFIER.fullmatch(word):
             return word not in CONSTANTS
         if self.frames or not _EXPRESSION.fullmatch(word):
@@ -217,7 +217,7 @@ class GemmaReader(JsonReader):
         return text != "" and not broken and _SWALLOWED.search(text) is None
 
     def _closing(self, token: str, doubtful: bool) -> Generator[None, None, int | None]:
-        """See `verbatim.Closing`. Behind other tokens a quote only closes if what follows it fits."""
+        """As `verbatim.Closing` has it: behind other tokens a quote only closes if what follows it fits."""
         source = self.source
         if token != self._quote:
             return 0
@@ -233,7 +233,7 @@ class GemmaReader(JsonReader):
     # -- what fits after a quote of JSON or Python ------------------------------------------------------
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
-        """See `LiteralReader`; a token may dangle behind a quote."""
+        """Whether what comes next fits after a quote of JSON or Python, behind which a token may dangle."""
         start = self.source.offset
         if (yield from self._dangles()):
             return True
@@ -254,7 +254,7 @@ class GemmaReader(JsonReader):
         return not (yield from source.char()) or (yield from source.marker(self.tokens)) == self.span.close
 
     def starts_item(self, frame: Frame) -> Generator[None, None, bool]:
-        """See `LiteralReader`."""
+        """Whether what follows a comma can be the next member or item of `frame`."""
         if frame.keys:
             return (yield from self.starts_member())
         if (yield from self.source.space()) == FIRST:

@@ -154,7 +154,7 @@ class LiteralBlock(Block):
     # -- behind a fault -------------------------------------------------------------------------------
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`; `source.pos` is at what follows the element, or at what ends the block."""
+        """Go on to what follows the element, or to what ends the block."""
         source = self.source
         premature = fault.reason in PREMATURE and not fault.final
         reason = fault.reason
@@ -185,7 +185,7 @@ class LiteralBlock(Block):
         return (yield from self.skip_brackets(closers, own=False))
 
     def skip_brackets(self, closers: list[str], *, own: bool) -> Generator[None, None, bool]:
-        """As `skip_element`; with `own` only to behind the element's own brackets."""
+        """Skip the rest of an element, as `skip_element`; with `own` only to behind its own brackets."""
         source = self.source
         while closers or not own:
             yield from source.run(_NO_BRACKET)

@@ -140,7 +140,7 @@ class NearTags:
     def _other(
         self, text: str, index: int, begin: int, undecided: bool, ended: bool
     ) -> tuple[int, str] | None:
-        """As `at`, where no closing tag is near: a torn one, or an opening tag."""
+        """What `at` returns where no closing tag is near: for a torn one, or an opening tag."""
         torn = self._torn(text, begin, ended)
         if torn and (ended or not undecided):
             return begin - index + torn, self._closers[0].text

@@ -187,7 +187,7 @@ class RawCall:
         yield
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
-        """As `closes`, for `end`, which is nearly `tag`. Raises Fault if nothing shows that it was meant."""
+        """Whether `end`, nearly `tag`, ends the argument. Raises Fault if nothing shows that it was meant."""
         raise NotImplementedError
 
     def is_mentioned(

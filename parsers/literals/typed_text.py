@@ -145,7 +145,7 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
 
 
 def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
-    """As `typed_text`, where no text is allowed; None for text that can be no value."""
+    """What `typed_text` returns where no text is allowed; None for text that can be no value."""
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` [loose-tags]

@@ -90,12 +90,12 @@ class Waiting(Attempt):
     def call_end(
         self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
     ) -> None:
-        """See `Emitter`: a call without its markers is a repaired one."""
+        """Close a call: without its markers it is a repaired one."""
         self._first_is_over(arguments)
         super().call_end(name, arguments, True, end, fits)
 
     def is_echo(self, identity: Callable[[], str]) -> bool:
-        """See `Emitter`: without markers a call is one if it did not stand between them before."""
+        """Without markers a call is one if it did not stand between them before."""
         if self._marked is None:
             self._marked = {marked() for marked in self._outer.marked}
         call = identity()
@@ -113,7 +113,7 @@ class Waiting(Attempt):
         index: int | None = None,
         partial: dict[str, Any] | None = None,
     ) -> None:
-        """See `Emitter`: what is no call refuses all, but for one that the output cuts off, or an echo."""
+        """What is no call refuses all, but for one that the output cuts off, or an echo."""
         self._first_is_over(partial or {})
         if reason not in (Reason.TRUNCATED, Reason.ECHO):
             self.refused = self.refused or reason

@@ -210,7 +210,7 @@ class TagCall(RawCall):
     # -- what ends a value ----------------------------------------------------------------------------
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the value ends at `end`, one of its tags, as the module's words say."""
         if self._is_verbatim:
             return True
         source, shape = self.source, self._shape
