@@ -144,16 +144,16 @@ class CallBlock(Block):
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Pass over the rest of what is no call."""
         source, ends = self.source, self.context.dialect.ends
-        found = ""
-        while not found and (yield from source.char()):
-            found = yield from source.marker((self.span.close, self.span.open, *ends))
-            if not found:
+        marker = ""
+        while not marker and (yield from source.char()):
+            marker = yield from source.marker((self.span.close, self.span.open, *ends))
+            if not marker:
                 source.pos += 1
                 yield from source.run(source.unmarked)
-        if found == self.span.close:
-            source.pos += len(found)
+        if marker == self.span.close:
+            source.pos += len(marker)
             return fault.reason
-        return Reason.TRUNCATED if not found or found in ends else Reason.UNCLOSED
+        return Reason.TRUNCATED if not marker or marker in ends else Reason.UNCLOSED
 
 
 class FramedBlock(Block):
@@ -213,19 +213,19 @@ class FramedBlock(Block):
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Go on to the next call or the end of the block."""
         source = self.source
-        found = (yield from self.ahead()) if (yield from source.char()) else ""
-        broken_off = found not in ("", self.call_end)
-        while not found:
+        marker = (yield from self.ahead()) if (yield from source.char()) else ""
+        broken_off = marker not in ("", self.call_end)
+        while not marker:
             source.pos += bool((yield from source.char()))
             yield from source.run(source.unmarked)
             if not (yield from source.char()):
                 break
-            found = yield from self.ahead()
-        if found and found == self.call_end:
-            yield from self.passes(found)
+            marker = yield from self.ahead()
+        if marker and marker == self.call_end:
+            yield from self.passes(marker)
         if fault.reason not in PREMATURE:
             return fault.reason
-        if not found:
+        if not marker:
             return Reason.TRUNCATED
         return Reason.UNCLOSED if broken_off else fault.reason
 
@@ -233,16 +233,16 @@ class FramedBlock(Block):
         """Read the end marker, or say that it is missing. `end`: behind the last call, None without one."""
         source, emit = self.source, self.emit
         char = yield from source.space()
-        found = (yield from self.ahead()) if char else ""
-        if found == self.span.close:
-            yield from self.passes(found)
+        marker = (yield from self.ahead()) if char else ""
+        if marker == self.span.close:
+            yield from self.passes(marker)
         elif self.cut(self.span.close):
             source.pos = len(source.text)
             char = ""
         if end is None:
-            closed = Reason.NOT_A_CALL if found == self.span.close else Reason.UNCLOSED
+            closed = Reason.NOT_A_CALL if marker == self.span.close else Reason.UNCLOSED
             emit.malformed(source.since(self.start), closed if char else Reason.TRUNCATED, source.offset)
-        elif found or not char:
+        elif marker or not char:
             emit.markup(source.offset)
         else:
             source.rewind(end)

@@ -233,7 +233,7 @@ def _is_spliced(key: str, names: Iterable[str]) -> bool:
 
 def _in_common(one: str, other: str) -> int:
     """With how many characters both begin."""
-    differs = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    differs = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differs, min(len(one), len(other)))
 
 

@@ -62,9 +62,9 @@ class Header:
         words: list[str] = []
         strays: list[str] = []
         for marker, text in stretches:
-            found = _TO.sub("", text).split()
-            words += found
-            firsts.setdefault(marker, found[0] if found else "")
+            others = _TO.sub("", text).split()
+            words += others
+            firsts.setdefault(marker, others[0] if others else "")
             recipients |= dict.fromkeys(_TO.findall(text))
             _, *behind = _TO.split(text)[::2]
             strays += (
@@ -172,8 +172,8 @@ class HarmonyTurn(MarkedTurn):
         for channel in _CHANNELS if name not in tools else ():
             if name.endswith(channel) and name.removesuffix(channel) in tools:
                 return name.removesuffix(channel)
-        if name not in tools and (found := tool_behind(_NAMESPACE, recipient, tools)):
-            return found
+        if name not in tools and (meant := tool_behind(_NAMESPACE, recipient, tools)):
+            return meant
         return name if name != recipient or name in tools else ""
 
     def _header(self) -> Generator[None, None, Header]:

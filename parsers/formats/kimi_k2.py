@@ -30,15 +30,15 @@ class KimiSection(Section):
         id_ = yield from self.word(_ID)
         yield from self.separator(self.behind_name)
         tools = self.context.tools
-        found = _NAME.fullmatch(id_)
-        name = found[1] if found else ""
+        match = _NAME.fullmatch(id_)
+        name = match[1] if match else ""
         self.renamed = False
         if not tools or name in tools:
             return name
         # `functions_Bash_2` means the declared tool [mangled-name]; what means none, or more than one,
         # and is not as documented either, is no call.
         unnumbered = _NUMBER.sub("", id_)
-        meant = {tool_behind(_PREFIX, each, tools) for each in (id_, unnumbered)} - {""}
+        meant = {tool_behind(_PREFIX, word, tools) for word in (id_, unnumbered)} - {""}
         if unnumbered in tools:
             meant.add(unnumbered)
         if len(meant) == 1:

@@ -67,10 +67,10 @@ class _Open:
             return [value for _, value in self.children]
         if kinds is None and all(name == _ITEM for name, _ in self.children):
             return [value for _, value in self.children]
-        found: dict[str, list[Any]] = {}
+        members: dict[str, list[Any]] = {}
         for name, value in self.children:
-            found.setdefault(name, []).append(value)
-        return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+            members.setdefault(name, []).append(value)
+        return {name: values if len(values) > 1 else values[0] for name, values in members.items()}
 
 
 class ElementCall(RawCall):

@@ -196,15 +196,15 @@ class MuseTurn(MarkedTurn):
         if not tools:
             return False
         start = source.offset
-        found = False
+        is_call = False
         yield from source.space()
         if (yield from source.either((_BLOCK.open,))):
             yield from source.space()
             if (yield from source.either((ATEM.call + ATEM.quote,))):
                 name = yield from source.run(_NAME)
-                found = resolved(name, tools) in tools and (yield from self._block_ends())
+                is_call = resolved(name, tools) in tools and (yield from self._block_ends())
         source.rewind(start)
-        return found
+        return is_call
 
     def _block_ends(self) -> Generator[None, None, bool]:
         """Read on to the end of a block; whether the message ends there, too."""

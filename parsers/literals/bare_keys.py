@@ -47,7 +47,7 @@ class GemmaReader(JsonReader):
         self._quote = quote
         self.tokens = (quote, span.open, span.close, *context.dialect.ends)
         length = len(quote) // 2  # one broken character leaves so much of the quote in one piece
-        self._pieces = tuple(quote[at : at + length] for at in range(len(quote) - length + 1))
+        self._pieces = tuple(quote[begin : begin + length] for begin in range(len(quote) - length + 1))
 
     def value(self) -> Generator[None, None, Any]:
         """Read one value, its brackets included. Raises Fault."""

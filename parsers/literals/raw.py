@@ -75,13 +75,13 @@ class Ends:
         undecided = len(text)
         hit = self._stop.search(text, source.pos)
         while hit:
-            start, found = hit.start(), hit[0]
-            if found in self.bare:
-                return start, found, self.bare[found]
-            if self.is_special(source, start, found):
-                return start, found, found
-            if found in self._misplaced:
-                return start, found, self._misplaced[found]
+            start, written = hit.start(), hit[0]
+            if written in self.bare:
+                return start, written, self.bare[written]
+            if self.is_special(source, start, written):
+                return start, written, written
+            if written in self._misplaced:
+                return start, written, self._misplaced[written]
             if near is not None:
                 similar = near.at(text, start, source.ended)
                 if similar is None:

@@ -122,10 +122,10 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
             return typed_text(text, kinds - OR_TEXT)
         except Fault:
             return text, True
-    found = untyped(text) if "string" in kinds else _literal_of(text, kinds)
-    if found is None:
+    reading = untyped(text) if "string" in kinds else _literal_of(text, kinds)
+    if reading is None:
         raise Fault(Reason.NOT_A_LITERAL)
-    value, repaired = found
+    value, repaired = reading
     kind = kind_of(value)
     if kinds == ANY_JSON:
         return value, repaired

@@ -109,12 +109,12 @@ class BareOpening:
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether one begins with the `[` at `index`; None while more text may make one."""
-        found = _NAME_OPENED.match(text, index + 1)
-        assert found is not None  # it matches the empty string
-        name, opened = found.groups()
+        match = _NAME_OPENED.match(text, index + 1)
+        assert match is not None  # it matches the empty string
+        name, opened = match.groups()
         if opened:
             return name in self._short
-        return None if found.end() == len(text) and begins_one(name, self._sorted) else False
+        return None if match.end() == len(text) and begins_one(name, self._sorted) else False
 
     def read(self, context: Context) -> Reading:
         """Read the list as calls, or leave the position where it was."""

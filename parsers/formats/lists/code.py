@@ -104,8 +104,8 @@ class CodeOpening:
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether a block begins at `index`; None while more text may make it so."""
-        if found := _CALL.match(text, index):
-            return not self._tools or found[1] in self._tools
+        if match := _CALL.match(text, index):
+            return not self._tools or match[1] in self._tools
         if not text.startswith(CODE.open, index):
             return None if CODE.open.startswith(text[index:]) else False
         return None if _CALL_SO_FAR.match(text, index + len(CODE.open)) else False

@@ -180,11 +180,11 @@ class TagCall(RawCall):
         pieces = [f">{end}" for end in self._shape.around]
         if self._shape.quote:
             # a `>` in place of the blank in front, or of the first letter
-            pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
+            pieces += [f'{name}="{boolean}">' for name in ("string", "tring") for boolean in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
             rest = len(self._argument)  # `sh>w_type>`, `sh>ow_type>`: a `>` for a character, or in between
             begun = [key for key in tool.types if key.startswith(self._argument)]
-            pieces += [f"{key[at:]}>" for key in begun for at in (rest, rest + 1) if key[at:]]
+            pieces += [f"{key[begin:]}>" for key in begun for begin in (rest, rest + 1) if key[begin:]]
         for piece in pieces:
             if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
@@ -193,16 +193,16 @@ class TagCall(RawCall):
         """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
         for name, value in _ATTRIBUTE.findall(attributes):
             if name == "string":
-                said = value.strip("\"'")
-                if said not in _BOOLEANS:
+                stated = value.strip("\"'")
+                if stated not in _BOOLEANS:
                     raise Fault(Reason.SYNTAX)
                 declared = self.kinds_of(self._argument)
-                if said == "true" and declared is not None and declared <= CONTAINERS:
+                if stated == "true" and declared is not None and declared <= CONTAINERS:
                     self.writer.repaired = True  # an object that is said to be text
                     return declared | OR_TEXT
-                if said == "false" and declared is not None and "string" in declared:
+                if stated == "false" and declared is not None and "string" in declared:
                     return frozenset({"json"}) | OR_TEXT
-                return _BOOLEANS[said]
+                return _BOOLEANS[stated]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
         return self.kinds_of(self._argument)
@@ -222,27 +222,27 @@ class TagCall(RawCall):
         is_scalar = holds_no_tags(self._kinds)
         second = False
         if bare == shape.parameter_end:
-            found = is_scalar or not (
+            ends_value = is_scalar or not (
                 yield from self.is_mentioned(end, self._behind_parameter, self._turn_ends)
             )
         elif bare == shape.parameter:
-            found = is_scalar or (yield from self._begins_parameter(at_line))
+            ends_value = is_scalar or (yield from self._begins_parameter(at_line))
         elif bare == shape.call_end:
-            found = is_scalar or (yield from self.goes_on(self._behind_call, self._turn_ends))
-            found = found and (is_scalar or at_line or (yield from source.char()) != "")
+            ends_value = is_scalar or (yield from self.goes_on(self._behind_call, self._turn_ends))
+            ends_value = ends_value and (is_scalar or at_line or (yield from source.char()) != "")
         else:
-            found = False
+            ends_value = False
             second = is_scalar or (yield from self._begins_call(end))
         source.rewind(start)
-        if second or (found and self._holds_tags and bare != shape.parameter_end):
+        if second or (ends_value and self._holds_tags and bare != shape.parameter_end):
             raise Fault(Reason.UNCLOSED_STRING, balanced=is_scalar or not second)
-        if found and self.before == "" and bare != shape.parameter_end:
+        if ends_value and self.before == "" and bare != shape.parameter_end:
             raise Fault(Reason.MISSING_VALUE)
         # What ends in `>`, without its tag, ends in what is left of the tag.
-        if found and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
+        if ends_value and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING)
-        self._holds_tags |= not found
-        return found
+        self._holds_tags |= not ends_value
+        return ends_value
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """Whether a broken tag closes the value [torn-tag]: an argument or the call's end must follow."""
