@@ -102,11 +102,8 @@ class Source:
             self.text = self.text[self.pos :] + piece
         self.pos = 0
         if len(self._runs) > 64 and self._kept_from is None:
-            self._forget_runs()
-
-    def _forget_runs(self) -> None:
-        current = bisect_right(self._runs, self.base) - 1
-        del self._runs[:current], self._flags[:current]
+            current = bisect_right(self._runs, self.base) - 1
+            del self._runs[:current], self._flags[:current]
 
     # -- looking at what is next ----------------------------------------------------------------------
 

@@ -110,9 +110,7 @@ class Trial(Emitter):
     """Events of calls, which are only written if nothing is wrong but that the output cuts the last one."""
 
     def __init__(self, emit: Emitter) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self.amiss = emit.amiss
 
     def broken(self, fault: Fault, *, ended: bool) -> None:

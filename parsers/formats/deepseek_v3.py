@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from ..dialect import Context, Dialect
+from ..dialect import Dialect
 from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.spans import THINK, Span
@@ -52,16 +52,12 @@ class DeepSeekSection(Section):
         source.rewind(end)
 
 
-def _deepseek(context: Context) -> DeepSeekSection:
-    return DeepSeekSection(context, _CALL, _SEPARATOR, (_CALLS.close,))
-
-
 DEEPSEEK_V3 = Dialect(
     name="deepseek-v3",
     reasoning=THINK,
     calls=_CALLS,
     ends=("<｜end▁of▁sentence｜>",),
-    grammar=_deepseek,
+    grammar=lambda context: DeepSeekSection(context, _CALL, _SEPARATOR, (_CALLS.close,)),
     slips=(_CALL.open,),
     inner=(_SEPARATOR, _CALL.close),
     renderers={

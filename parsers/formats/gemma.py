@@ -177,14 +177,6 @@ _GEMMA_QUOTE = '<|"|>'
 _FUNCTIONGEMMA_QUOTE = "<escape>"
 
 
-def _gemma(context: Context) -> GemmaBlock:
-    return GemmaBlock(context, _GEMMA_QUOTE)
-
-
-def _functiongemma(context: Context) -> GemmaBlock:
-    return GemmaBlock(context, _FUNCTIONGEMMA_QUOTE)
-
-
 _DOUBLED_THOUGHT = "<|channel><|channel>thought"
 
 GEMMA4 = Dialect(
@@ -192,7 +184,7 @@ GEMMA4 = Dialect(
     reasoning=Span("<|channel>thought", "<channel|>", after_open=("\n",), before_close=("\n",)),
     calls=Span("<|tool_call>", "<tool_call|>"),
     ends=("<turn|>", "<|tool_response>", "<eos>"),
-    grammar=_gemma,
+    grammar=lambda context: GemmaBlock(context, _GEMMA_QUOTE),
     opening=fences,
     inner=(_GEMMA_QUOTE,),
     renderers={"gemma": gemma_renderer(_GEMMA_QUOTE)},
@@ -203,7 +195,7 @@ FUNCTIONGEMMA = Dialect(
     name="functiongemma",
     calls=Span("<start_function_call>", "<end_function_call>"),
     ends=("<end_of_turn>", "<start_function_response>", "<eos>"),
-    grammar=_functiongemma,
+    grammar=lambda context: GemmaBlock(context, _FUNCTIONGEMMA_QUOTE),
     inner=(_FUNCTIONGEMMA_QUOTE,),
     renderers={"gemma": gemma_renderer(_FUNCTIONGEMMA_QUOTE)},
 )

@@ -114,18 +114,10 @@ _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
+_TOOL_NAMES = ObjectShape(name_keys=("tool_name", "name"))
+_KEYED = ObjectShape(keyed=True)
 _tool_call = tool_call(GLM_ELSEWHERE, objects="{[`")
 """In a Markdown fence as well."""
-
-
-def _tool_names(context: Context) -> JsonBlock:
-    """Command R's objects: `{"tool_call_id": "0", "tool_name": "f", "parameters": {}}`."""
-    return JsonBlock(context, ObjectShape(name_keys=("tool_name", "name")))
-
-
-def _keyed(context: Context) -> JsonBlock:
-    """Apertus' objects: `{"f": {}}`."""
-    return JsonBlock(context, ObjectShape(keyed=True))
 
 
 def _llama(context: Context) -> Grammar:
@@ -197,7 +189,7 @@ COMMAND_R7B = Dialect(
     reasoning=Span("<|START_THINKING|>", "<|END_THINKING|>"),
     calls=Span("<|START_ACTION|>", "<|END_ACTION|>"),
     ends=("<|END_OF_TURN_TOKEN|>",),
-    grammar=_tool_names,
+    grammar=lambda context: JsonBlock(context, _TOOL_NAMES),
     renderers={"json": render_actions},
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
     spellings={"<|START_OF_TURN_TOKEN|>": "", "<|CHATBOT_TOKEN|>": ""},
@@ -208,7 +200,7 @@ APERTUS = Dialect(
     reasoning=Span("<|inner_prefix|>", "<|inner_suffix|>"),
     calls=Span("<|tools_prefix|>", "<|tools_suffix|>"),
     ends=("<|assistant_end|>",),
-    grammar=_keyed,
+    grammar=lambda context: JsonBlock(context, _KEYED),
     renderers={"json": render_keyed},
 )
 ERNIE = Dialect(

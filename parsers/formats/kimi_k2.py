@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from ..dialect import Context, Dialect
+from ..dialect import Dialect
 from ..engine.spans import THINK, Span
 from ..literals.near import tool_behind
 from .named.section import Section
@@ -47,16 +47,12 @@ class KimiSection(Section):
         return name if not meant and _DOCUMENTED.fullmatch(id_) else ""
 
 
-def _kimi(context: Context) -> KimiSection:
-    return KimiSection(context, _CALL, _SEPARATOR, (_CALLS.close, _SINGULAR.close))
-
-
 KIMI_K2 = Dialect(
     name="kimi-k2",
     reasoning=THINK,
     calls=_CALLS,
     ends=("<|im_end|>", "[EOS]"),
-    grammar=_kimi,
+    grammar=lambda context: KimiSection(context, _CALL, _SEPARATOR, (_CALLS.close, _SINGULAR.close)),
     slips=(_CALL.open, _SINGULAR.open),
     inner=(_SEPARATOR, _CALL.close, _SINGULAR.close),
     interrupts=dict.fromkeys((_CALLS.open, _SINGULAR.open, _CALL.open), ()),

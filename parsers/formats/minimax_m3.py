@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from ..dialect import Calls, Context, Dialect
@@ -28,7 +27,7 @@ from ..engine.spans import Span
 from ..engine.tools import kinds_of_schema
 from ..engine.writer import NAME, json_text
 from ..events import MAX_DEPTH, Reason
-from ..literals.raw import Ends, RawCall
+from ..literals.raw import RawCall, stops_at
 from ..literals.typed_text import STRING, Kinds, replace_lone, typed_text, untyped
 from ..literals.writer import RawWriter
 
@@ -141,7 +140,7 @@ class ElementCall(RawCall):
 
     def _raw(self, key: str, close: str, kinds: Kinds) -> Reading:
         self._close = close
-        end = yield from self.read_raw(key, _ends_of(self._token or close, self._special), kinds)
+        end = yield from self.read_raw(key, stops_at((self._token or close,), self._special), kinds)
         self.source.pos += len(close) if end == self._token else 0
 
     def _tag(self) -> Generator[None, None, str]:
@@ -194,7 +193,7 @@ class ElementCall(RawCall):
     def _text(self, close: str) -> Generator[None, None, str]:
         """Read raw text and the closing tag behind it. Raises Fault."""
         self._close = close
-        ends = _ends_of(self._token or close, self._special)
+        ends = stops_at((self._token or close,), self._special)
         pieces: list[str] = []
         while True:
             piece, end = yield from self._piece(ends)
@@ -277,21 +276,11 @@ class ElementBlock(FramedBlock):
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Go on to the next tag of a call or a block, behind it if it closes the call."""
         ends = self.context.dialect.ends
-        stops = _stops_of((self.call_end, self._token + _CALL, self.span.close, self.span.open, *ends))
-        end = yield from stops.skip(self.source)
+        texts = (self.call_end, self._token + _CALL, self.span.close, self.span.open, *ends)
+        end = yield from stops_at(texts).skip(self.source)
         if end == self.call_end:
             self.source.pos += len(end)
         return Reason.TRUNCATED if not end or end in ends else fault.reason
-
-
-@cache
-def _ends_of(end: str, special: tuple[str, ...]) -> Ends:
-    return Ends({end: ()}, special)
-
-
-@cache
-def _stops_of(texts: tuple[str, ...]) -> Ends:
-    return Ends(dict.fromkeys(texts, ()))
 
 
 # -- how calls are written ----------------------------------------------------------------------------

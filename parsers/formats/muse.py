@@ -25,7 +25,7 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn, Stops
 from ..events import Reason
-from ..literals.raw import Ends
+from ..literals.raw import stops_at
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
 from .tags.call import TagCall
@@ -216,7 +216,7 @@ class MuseTurn(MarkedTurn):
         return False
 
 
-_MESSAGE_STOPS = Ends(dict.fromkeys((_BLOCK.close, START, *_ENDS), ()))
+_MESSAGE_STOPS = stops_at((_BLOCK.close, START, *_ENDS))
 
 
 def resolved(name: str, tools: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..dialect import Context, Dialect, Grammar
 from ..engine.spans import QWEN_THINK, THINK, Span
 from ..literals.writer import JsonContainers, PythonText, RawWriter
 from .mixed import tool_call
@@ -17,20 +17,9 @@ from .tags.shape import (
     GCML,
     INVOKE,
     NAMED_FUNCTION,
-    Shape,
     dsml,
 )
 from .tags.written import Tags, alone, in_blocks, in_one_block, render_functions
-
-
-def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
-    """Blocks of calls whose tags are of that shape."""
-
-    def grammar(context: Context) -> Grammar:
-        return block(context, shape)
-
-    return grammar
-
 
 _tool_call = tool_call(GLM_ELSEWHERE)
 
@@ -60,7 +49,7 @@ SEED_OSS = Dialect(
     reasoning=Span("<seed:think>", "</seed:think>"),
     calls=Span("<seed:tool_call>", "</seed:tool_call>"),
     ends=("<seed:eos>",),
-    grammar=_shaped(FUNCTION_INLINE),
+    grammar=lambda context: TagBlock(context, FUNCTION_INLINE),
     opening=opening_of(FUNCTION_INLINE),
     renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
     shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
@@ -70,7 +59,7 @@ MINIMAX_M2 = Dialect(
     reasoning=THINK,
     calls=Span("<minimax:tool_call>", "</minimax:tool_call>"),
     ends=("[e~[",),
-    grammar=_shaped(INVOKE),
+    grammar=lambda context: TagBlock(context, INVOKE),
     opening=opening_of(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
     shown=("<minimax:tool_call>", "</minimax:tool_call>", *THINK.markers),
@@ -80,7 +69,7 @@ FUNCTIONARY = Dialect(
     name="functionary",
     calls=_FUNCTION_CALL,
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
-    grammar=_shaped(FUNCTION, LoneTagBlock),
+    grammar=lambda context: LoneTagBlock(context, FUNCTION),
     renderers={"object": render_functions(FUNCTION)},
     cores=dict.fromkeys(_FUNCTION_CALL.markers, ""),
     aliases=("functionary3.1",),
@@ -92,7 +81,7 @@ MINICPM5 = Dialect(
     reasoning=THINK,
     calls=_MINICPM_CALL,
     ends=("<|im_end|>", "</s>"),
-    grammar=_shaped(NAMED_FUNCTION, LoneTagBlock),
+    grammar=lambda context: LoneTagBlock(context, NAMED_FUNCTION),
     slips=NAMED_FUNCTION.alias(NAMED_FUNCTION.call),
     renderers={"tags": alone(Tags(NAMED_FUNCTION, newline=""), PythonText)},
     cores=dict.fromkeys((*_MINICPM_CALL.markers, *NAMED_FUNCTION.alias(NAMED_FUNCTION.call)), ""),
@@ -142,7 +131,7 @@ GIGACHAT35 = Dialect(
     reasoning=Span("<think>", "</think>", after_close=("\n\n",)),
     calls=_GCML_CALLS,
     ends=("<|message_sep|>", "</s>"),
-    grammar=_shaped(_GCML),
+    grammar=lambda context: TagBlock(context, _GCML),
     slips=(_GCML.call,),
     renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
     cores=dict.fromkeys((*_GCML_CALLS.markers, _GCML.call), GCML),

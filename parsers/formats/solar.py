@@ -35,16 +35,12 @@ class SolarSection(Section):
         return name
 
 
-def _solar(context: Context) -> SolarSection:
-    return SolarSection(context, _CALL, _NAME, _ARGUMENTS, (_CALLS.close,))
-
-
 SOLAR_OPEN = Dialect(
     name="solar-open",
     reasoning=Span("<|think|>", "<|end|>"),
     calls=_CALLS,
     ends=("<|flush|>", "<|end|>"),
-    grammar=_solar,
+    grammar=lambda context: SolarSection(context, _CALL, _NAME, _ARGUMENTS, (_CALLS.close,)),
     slips=(_CALL.open,),
     inner=(_NAME, _ARGUMENTS, _CALL.close),
     renderers={

@@ -5,7 +5,7 @@ The grammar is that of `pairs`; here is how each format spells its tags, and wha
 
 from __future__ import annotations
 
-from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..dialect import Dialect, GrammarFactory
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn
@@ -21,15 +21,6 @@ from .tags.written import in_blocks, in_one_block
 def _blocks(shape: PairShape) -> GrammarFactory:
     """Blocks of one call each, or of JSON."""
     return mixed(dict.fromkeys("{[", JsonBlock), lambda context: PairsBlock(context, shape))
-
-
-def _section(call: Span, shape: PairShape) -> GrammarFactory:
-    """Blocks of several calls. `call`: the markers around each."""
-
-    def grammar(context: Context) -> Grammar:
-        return PairsSection(context, call, shape)
-
-    return grammar
 
 
 def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
@@ -57,7 +48,7 @@ def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
         reasoning=tags("think"),
         calls=block,
         ends=(f"<\uff5chy_eos{label}\uff5c>",),
-        grammar=_section(call, shape),
+        grammar=lambda context: PairsSection(context, call, shape),
         slips=(call.open,),
         inner=(call.close, *shape.closers),
         renderers={"pairs": in_one_block(written, RawWriter, between=newline)},
@@ -106,7 +97,7 @@ K2_HORIZON = Dialect(
     reasoning=Span("<ifm|think>", "</ifm|think>", after_open=("\n",)),
     calls=Span("<ifm|tool_calls>", "</ifm|tool_calls>"),
     ends=("<|ifm|im_end|>",),
-    grammar=_section(_K2_CALL, _K2),
+    grammar=lambda context: PairsSection(context, _K2_CALL, _K2),
     slips=(_K2_CALL.open,),
     inner=(_K2_CALL.close,),
     renderers={

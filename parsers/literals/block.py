@@ -110,6 +110,13 @@ class LiteralBlock(Block):
         follower = yield from source.space()
         return not follower or (name != "" and follower == "(")
 
+    def surplus(self, brackets: re.Pattern[str]) -> Reading:
+        """Keep brackets that close nothing, which are no text: `{"arguments": {}}}` is a frequent slip."""
+        start = self.source.offset
+        yield from self.source.run(brackets)
+        if self.source.offset > start:
+            self.emit.malformed(self.source.since(start), Reason.SYNTAX, self.source.offset)
+
     # -- what opens a list, and Markdown fences --------------------------------------------------------
 
     def opening(self) -> Reading:

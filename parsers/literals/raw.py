@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
+from functools import cache
 from json.encoder import encode_basestring as quote_json
 from types import MappingProxyType
 
@@ -109,6 +110,12 @@ class Ends:
     def is_special(self, source: Source, index: int, text: str) -> bool:
         """Whether `text` at the window index `index` is a marker and a special token."""
         return text in self.special and source.is_special(index, text)
+
+
+@cache
+def stops_at(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+    """To look for any of `texts`, or for markers that are special tokens, with no white space around them."""
+    return Ends(dict.fromkeys(texts, ()), special)
 
 
 def _with_spaces(texts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

@@ -34,7 +34,7 @@ class BareList(ListBlock):
     """Reads one list without markers, if it is one. `source.pos` is at its bracket."""
 
     def __init__(self, context: Context) -> None:
-        self._trial = Trial(context.emit, context.tools)
+        self._trial = Flawless(context.emit, context.tools)
         super().__init__(replace(context, emit=self._trial))
         self.bracketed = True
         self._outer = context.emit
@@ -71,13 +71,11 @@ class BareList(ListBlock):
         yield
 
 
-class Trial(Emitter):
+class Flawless(Emitter):
     """Events that are only written if nothing about them is wrong."""
 
     def __init__(self, emit: Emitter, tools: Mapping[str, Tool]) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self._tools = tools
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:

@@ -89,21 +89,17 @@ class NamedBlock(LiteralBlock):
             return True
         if not self.opened:
             raise Fault(Reason.NOT_A_CALL, final=True)
-        plain = (yield from self.source.char()) in ("{", "`")
-        if not plain and not (yield from self._at_own_end()):
-            raise Fault(Reason.SYNTAX)
+        if (yield from self.source.char()) not in ("{", "`"):
+            close = self.span.close
+            if close in self.ends or not (yield from self.at_marker((close,))):
+                raise Fault(Reason.SYNTAX)
         return False
-
-    def _at_own_end(self) -> Generator[None, None, bool]:
-        """Whether the marker comes next that ends a call, and nothing else."""
-        close = self.span.close
-        return close not in self.ends and (yield from self.at_marker((close,)))
 
     def call(self, start: int) -> Reading:
         """Read one call, which began at `start`, from its name on; what is faulty is kept."""
         call = NamedCall(self)
         if (yield from self.read_call(call, start)):
-            yield from self._surplus()
+            yield from self.surplus(_CLOSERS)
             if self.fenced:
                 yield from self._fence_end()
 
@@ -124,13 +120,6 @@ class NamedBlock(LiteralBlock):
             raise Fault(Reason.MISSING_VALUE)
         else:
             yield from call.read_arguments()
-
-    def _surplus(self) -> Reading:
-        """Keep brackets that close nothing: `{"a": 1}}` is a frequent slip, and they are no text."""
-        start = self.source.offset
-        yield from self.source.run(_CLOSERS)
-        if self.source.offset > start:
-            self.emit.malformed(self.source.since(start), Reason.SYNTAX, self.source.offset)
 
     def _fence_end(self) -> Reading:
         """Read the closing fence, or the part of it that has been written when the output ends."""

@@ -60,21 +60,14 @@ class JsonBlock(LiteralBlock):
             if char in self.separators:
                 source.pos += 1
             elif char in _CLOSERS and self._after is not None:
-                yield from self._surplus()
+                self.emit.markup(source.offset)
+                yield from self.surplus(_SURPLUS_IN_LIST if self.bracketed else _SURPLUS)
+                self._after = source.offset
             elif self.bracketed or self._after is None or (yield from self.is_element(char)):
                 yield from self.element(char)
                 self._after = source.offset
             elif not (yield from self.closing_fence()):
                 return True
-
-    def _surplus(self) -> Reading:
-        """Keep brackets that close nothing: `{"name": "f", "arguments": {}}}` is a frequent slip."""
-        source = self.source
-        self.emit.markup(source.offset)
-        start = source.offset
-        yield from source.run(_SURPLUS_IN_LIST if self.bracketed else _SURPLUS)
-        self._after = source.offset
-        self.emit.malformed(source.since(start), Reason.SYNTAX, source.offset)
 
     def is_element(self, char: str) -> Generator[None, None, bool]:
         """Whether a call begins here, with `char`."""

@@ -48,9 +48,7 @@ class Attempt(Emitter):
     """
 
     def __init__(self, emit: Emitter, names: Collection[str] | None, *, near: bool = False) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self.amiss = emit.amiss
         self.certain = False
         self._names = names

@@ -11,7 +11,8 @@ from ...engine.source import Reading, Source
 from ...engine.spans import Span
 from ...engine.writer import NAME
 from ...events import Reason
-from .call import PairsCall, ends_of
+from ...literals.raw import stops_at
+from .call import PairsCall
 from .shape import PairShape
 
 
@@ -50,7 +51,7 @@ class PairsSection(FramedBlock):
         self._shape = shape
         self._call = call
         self.call_end = call.close
-        self._stops = ends_of((call.close, call.open, self.span.close, self.span.open, *context.dialect.ends))
+        self._stops = stops_at((*call.markers, *self.span.markers, *context.dialect.ends))
 
     def confirm(self) -> Reading:
         """Raise Fault if more of the call follows."""

@@ -25,7 +25,7 @@ from ...engine.writer import NAME, json_text
 from ...events import Reason
 from ...literals.near import looks_like
 from ...literals.object_call import JsonCall
-from ...literals.raw import QUOTING, Ends, RawCall
+from ...literals.raw import QUOTING, Ends, RawCall, stops_at
 from ...literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
 from .shape import PairShape
 
@@ -54,7 +54,7 @@ class PairsCall(RawCall):
         self._ends = _value_ends(shape, span.close, special, dialect.markers)
         self.closer = shape.value_end
         self.behind = (shape.key, *self._closes)
-        self._pair_tags = ends_of((shape.value_end, shape.key), special)
+        self._pair_tags = stops_at((shape.value_end, shape.key), special)
         self._argument = ""
         self._holds_pairs = False  # a tag in the value was taken for data
         self.bounds = (span.close,) if shape.slips else ()
@@ -340,12 +340,6 @@ class PairsCall(RawCall):
             return True
         self._value_end = source.offset
         return False
-
-
-@cache
-def ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
-    """To look for `texts`, or for markers that are special tokens, with no white space around them."""
-    return Ends(dict.fromkeys(texts, ()), special)
 
 
 @cache

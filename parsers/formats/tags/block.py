@@ -14,7 +14,7 @@ from ...engine.source import Reading
 from ...engine.spans import Span
 from ...engine.tools import Tool
 from ...events import Reason
-from ...literals.raw import Ends
+from ...literals.raw import Ends, stops_at
 from .call import TagCall, begins_call
 from .shape import FUNCTION, Shape
 
@@ -182,4 +182,4 @@ def _stops_of(shape: Shape, span: Span, ends: tuple[str, ...]) -> tuple[Ends, En
     outer = (span.close, span.open, *shape.alias(span.open), *ends)
     markers = [marker for marker in outer if not marker.startswith(shape.call)]
     calls = (shape.call_end, shape.call, *shape.alias(shape.call))
-    return Ends(dict.fromkeys((*calls, *markers), ())), Ends(dict.fromkeys(markers, ()))
+    return stops_at((*calls, *markers)), stops_at((*markers,))
