@@ -11,7 +11,7 @@ from ..events import MAX_DEPTH
 from ..literals.object_call import ObjectShape
 from ..literals.writer import JSON, Writer
 from .lists.code import CodeOpening
-from .mixed import tool_call
+from .mixed import JSON_BLOCKS, tool_call
 from .objects.block import JsonBlock
 from .objects.python_tag import PythonTagBlock
 from .objects.role import CALL_ROLE, ROLE_END, CallRole
@@ -116,8 +116,7 @@ _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 _TOOL_NAMES = ObjectShape(name_keys=("tool_name", "name"))
 _KEYED = ObjectShape(keyed=True)
-_tool_call = tool_call(GLM_ELSEWHERE, objects="{[`")
-"""In a Markdown fence as well."""
+_tool_call = tool_call(GLM_ELSEWHERE, {**JSON_BLOCKS, "`": JsonBlock})  # in a Markdown fence as well
 
 
 def _llama(context: Context) -> Grammar:

@@ -11,16 +11,20 @@ from .pairs.block import PairsBlock
 from .pairs.shape import PairShape
 from .tags.block import TagBlock
 
+JSON_BLOCKS: Mapping[str, GrammarFactory] = dict.fromkeys("{[", JsonBlock)
+"""The characters with which a block of JSON begins."""
+
 
 class MixedBlock:
-    """A block whose grammar is looked up by its first character. `source.pos` is at its marker."""
+    """A block that one of `grammars` reads, by its first character, or else a name with pairs.
 
-    def __init__(
-        self, context: Context, grammars: Mapping[str, GrammarFactory], otherwise: GrammarFactory
-    ) -> None:
+    `source.pos` is at its marker.
+    """
+
+    def __init__(self, context: Context, grammars: Mapping[str, GrammarFactory], pairs: PairShape) -> None:
         self._context = context
         self._grammars = grammars
-        self._otherwise = otherwise
+        self._pairs = pairs
 
     def read(self) -> Reading:
         """Look at the first character behind the marker, go back, and read."""
@@ -31,23 +35,12 @@ class MixedBlock:
         char = yield from source.space()
         source.rewind(start)
         source.keep_from(None)
-        grammar: Grammar = self._grammars.get(char, self._otherwise)(self._context)
-        yield from grammar.read()
+        grammar = self._grammars.get(char)
+        block: Grammar = grammar(self._context) if grammar else PairsBlock(self._context, self._pairs)
+        yield from block.read()
 
 
-def mixed(grammars: Mapping[str, GrammarFactory], otherwise: GrammarFactory) -> GrammarFactory:
-    """Blocks read by their first character: a grammar for each, `otherwise` for all the rest."""
-
-    def grammar(context: Context) -> Grammar:
-        return MixedBlock(context, grammars, otherwise)
-
-    return grammar
-
-
-def tool_call(pairs: PairShape, objects: str = "{[") -> GrammarFactory:
-    """`<tool_call>`, which opens tags, JSON, or a name with pairs: models of one write the others as well.
-
-    `objects`: the characters with which JSON begins.
-    """
-    grammars = {"<": TagBlock, **dict.fromkeys(objects, JsonBlock)}
-    return mixed(grammars, lambda context: PairsBlock(context, pairs))
+def tool_call(pairs: PairShape, json: Mapping[str, GrammarFactory] = JSON_BLOCKS) -> GrammarFactory:
+    """`<tool_call>`, which opens tags, JSON, or a name with pairs: models of one write the others as well."""
+    grammars = {"<": TagBlock, **json}
+    return lambda context: MixedBlock(context, grammars, pairs)

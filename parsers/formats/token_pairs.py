@@ -5,22 +5,16 @@ The grammar is that of `pairs`; here is how each format spells its tags, and wha
 
 from __future__ import annotations
 
-from ..dialect import Dialect, GrammarFactory
+from ..dialect import Dialect
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn
 from ..literals.writer import RawWriter
-from .mixed import mixed
-from .objects.block import JsonBlock
-from .pairs.block import PairsBlock, PairsSection
+from .mixed import JSON_BLOCKS, MixedBlock
+from .pairs.block import PairsSection
 from .pairs.shape import PairShape
 from .pairs.written import Pairs
 from .tags.written import in_blocks, in_one_block
-
-
-def _blocks(shape: PairShape) -> GrammarFactory:
-    """Blocks of one call each, or of JSON."""
-    return mixed(dict.fromkeys("{[", JsonBlock), lambda context: PairsBlock(context, shape))
 
 
 def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
@@ -76,7 +70,7 @@ LONGCAT = Dialect(
     reasoning=Span("<longcat_think>", "</longcat_think>"),
     calls=Span("<longcat_tool_call>", "</longcat_tool_call>", before=("\n",)),
     ends=("</longcat_s>",),
-    grammar=_blocks(_LONGCAT),
+    grammar=lambda context: MixedBlock(context, JSON_BLOCKS, _LONGCAT),
     renderers={"pairs": in_blocks(Pairs("\n", _LONGCAT), RawWriter, inside="")},
     tags=_LONGCAT.tags,
     aliases=("longcat-flash",),
@@ -146,7 +140,7 @@ SOLAR_OPEN2 = Dialect(
     calls=Span("<|tool_call:start|>", "<|tool_call:end|>", before=("\n",)),
     ends=("<|im:end|>",),
     turn=SolarTurn,
-    grammar=_blocks(_SOLAR),
+    grammar=lambda context: MixedBlock(context, JSON_BLOCKS, _SOLAR),
     renderers={"pairs": in_blocks(Pairs("\n", _SOLAR), RawWriter, inside="")},
     tags=_SOLAR.tags,
     aliases=("solar2",),
