@@ -27,8 +27,8 @@ if __name__ == "parsers":
         pass  # the folder without localagent
     else:
         # What `parsers` and `localagent.parsers` give must be the same classes, whichever is imported first.
-        for found in walk_packages(real.__path__, "localagent.parsers."):
-            import_module(found.name)
+        for module_info in walk_packages(real.__path__, "localagent.parsers."):
+            import_module(module_info.name)
         sys.modules |= {
             name.removeprefix("localagent."): module
             for name, module in sys.modules.items()

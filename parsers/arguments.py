@@ -15,7 +15,7 @@ from .engine.spans import NOWHERE
 from .engine.stream import StreamParser
 from .engine.writer import CallWriter
 from .events import Event, Finish, Reason
-from .literals.object_call import ArgumentsCall
+from .literals.object_call import JsonCall
 
 
 class ArgumentsReader:
@@ -51,6 +51,13 @@ class ArgumentsReader:
         return self._parser.close(finish)
 
 
+class _Object(JsonCall):
+    """The arguments alone: the name is known already."""
+
+    def read(self) -> Reading:
+        return self.read_arguments()
+
+
 class _Arguments(Block):
     """One object, which is everything that there is to read."""
 
@@ -64,7 +71,7 @@ class _Arguments(Block):
         self.source.keep_from(0)
         writer = CallWriter(self.source, self.emit, self.context.tools)
         writer.start(self._name)
-        yield from self.read_call(ArgumentsCall(self.context, NOWHERE, self._ends, writer), 0)
+        yield from self.read_call(_Object(self.context, NOWHERE, self._ends, writer=writer), 0)
 
     def confirm(self) -> Reading:
         self.complete = True

@@ -192,18 +192,18 @@ class _File:
 
     def _distinct(self, made: Dialect, base: Dialect) -> None:
         """Refuse a marker that says something else as well or begins another, and what can be no marker."""
-        said, known = _said(made), dict(_said(base))
-        given = len(said)
+        named, known = _named(made), dict(_named(base))
+        given = len(named)
         for what in ("slips", "inner"):
-            said += [(f"{what} of {base.name}", marker) for marker in getattr(made, what)]
+            named += [(f"{what} of {base.name}", marker) for marker in getattr(made, what)]
         for span in made.answers:
-            said += [(f"answers of {base.name}", marker) for marker in span.markers]
-        for number, (key, marker) in enumerate(said[:given]):
+            named += [(f"answers of {base.name}", marker) for marker in span.markers]
+        for number, (key, marker) in enumerate(named[:given]):
             if marker.isspace():
                 self._refuse(key, "a marker cannot be white space")
             if "\0" in marker and known.get(key) != marker:
                 self._refuse(key, "a marker cannot hold a NUL")
-            for place, (other, same) in enumerate(said):
+            for place, (other, same) in enumerate(named):
                 if place == number:
                     continue
                 if known.get(key) == marker and (place >= given or known.get(other) == same):
@@ -239,11 +239,11 @@ def _is_taken(name: str) -> bool:
     return True
 
 
-def _said(dialect: Dialect) -> list[tuple[str, str]]:
+def _named(dialect: Dialect) -> list[tuple[str, str]]:
     """The markers that a file may name, with their keys."""
     spans = {"calls": dialect.calls, "reasoning": dialect.reasoning}
-    said = [(f"{key}.{end}", getattr(span, end)) for key, span in spans.items() if span for end in _MARKERS]
-    return said + [(f"ends[{number}]", end) for number, end in enumerate(dialect.ends)]
+    named = [(f"{key}.{end}", getattr(span, end)) for key, span in spans.items() if span for end in _MARKERS]
+    return named + [(f"ends[{number}]", end) for number, end in enumerate(dialect.ends)]
 
 
 def _cores(made: Dialect, base: Dialect) -> dict[str, str]:

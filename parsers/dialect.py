@@ -87,8 +87,6 @@ class Dialect:
     """What frames the answer: the markers are markup, the text between them is content."""
     header: str = ""
     """The marker with which a message begins, where a turn is a sequence of messages."""
-    resumed: str = ""
-    """How an output may go on with the header that the prompt has begun."""
 
     # Reasoning: what models write in place of its markers.
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,19 @@ def test_no_modules_import_each_other_in_a_circle():
     }
     ways = [f"{name} -> {sorted(graph[name] & cycle)}" for cycle in cycles for name in sorted(cycle)]
     assert not cycles, "\n".join(ways)
+
+
+def test_the_grammars_of_formats_import_one_way():
+    """Those that families share are in folders: none of them knows a family, nor do two folders know each other."""
+    root = "localagent.parsers.formats."
+    folders = {path.parent.name for path in (ROOT / "parsers/formats").glob("*/__init__.py")}
+    graph: dict[str, set[str]] = {folder: set() for folder in folders}
+    for name, path in MODULES.items():
+        if name.startswith(root) and (folder := name.removeprefix(root).split(".")[0]) in folders:
+            ours = {module for module, _ in imports(path) if module.startswith(root)}
+            graph[folder] |= {module.removeprefix(root).split(".")[0] for module in ours} - {folder}
+    assert set().union(*graph.values()) <= folders
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("name", MODULES)

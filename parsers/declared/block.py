@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from ..dialect import Context
-from ..engine.driver import Block, Call
+from ..engine.driver import PREMATURE, Block, Call
 from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..engine.writer import NAME, CallWriter
@@ -54,8 +54,7 @@ class CallField(Block):
 
 def truncated(fault: Fault) -> Reason:
     """Why a call is none whose field the output never closes: most faults are only that it breaks off."""
-    unfinished = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
-    return Reason.TRUNCATED if fault.reason in unfinished else fault.reason
+    return Reason.TRUNCATED if fault.reason in PREMATURE else fault.reason
 
 
 def ignore(text: str, end: int) -> None:

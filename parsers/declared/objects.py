@@ -10,9 +10,9 @@ from ..engine.faults import Fault
 from ..engine.source import Reading
 from ..events import Reason
 from ..formats.gemma import GemmaCall
-from ..formats.named import NamedBlock
+from ..formats.named.block import NamedBlock
 from ..formats.objects.block import JsonBlock
-from ..literals.object_call import LooseJsonCall
+from ..literals.object_call import ObjectShape
 from ..patterns.program import Pattern
 from ..patterns.search import Match, Patterns
 from .block import CallField, ignore, truncated
@@ -24,29 +24,16 @@ class ObjectsField(JsonBlock):
     """Objects that hold name and arguments, or a list of them."""
 
     def __init__(self, context: Context, shape: ObjectCalls, opening: Match) -> None:
-        super().__init__(context)
-        self._shape = shape
+        super().__init__(context, ObjectShape((shape.name_key,), (shape.arguments_key,)))
         self._opened = opening.end - opening.start
 
     def read(self) -> Reading:
         """Read the field; a pattern says how long what opens it is."""
         source = self.source
         source.pos += self._opened
-        yield from self.opening_fence()
-        self.bracketed = (yield from source.space()) == "["
-        source.pos += self.bracketed
+        yield from self.opening()
         if (yield from self.elements()):
             yield from self.close()
-
-    def element(self, char: str) -> Reading:
-        """Read an object with the keys that the template names."""
-        if char != "{":
-            yield from super().element(char)
-            return
-        self.emit.markup(self.source.offset)
-        call = LooseJsonCall(self.context, self.span, self.follows_call)
-        call.name_keys, call.argument_keys = (self._shape.name_key,), (self._shape.arguments_key,)
-        yield from self.read_call(call, self.source.offset)
 
 
 class NamedField(NamedBlock):

@@ -18,7 +18,7 @@ from .spans import NOWHERE
 from .writer import CallWriter
 
 FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
-"""Whether what comes next fits after a whole call, as `ListBlock.follows_call` says."""
+"""Whether what comes next fits after a whole call, as `LiteralBlock.follows_call` says."""
 
 PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
 """What is said of such a fault only holds if the call goes on after it."""
@@ -41,6 +41,8 @@ class Block:
 
     call_end = ""
     """The text that ends a call, where that is not the block's own end."""
+    writer: CallWriter
+    """That of the call being read."""
 
     def __init__(self, context: Context) -> None:
         """`context.source.pos` is at the marker of the block, or at a call if the marker is missing."""
@@ -56,24 +58,24 @@ class Block:
 
         `start`: where it began, for what is kept. Behind a fault only declared tools count [only-declared].
         """
-        source = self.source
-        call.writer.only_declared |= self.faulty and call.writer.any_declared()
+        source, writer = self.source, call.writer
+        self.writer = writer
+        writer.only_declared |= self.faulty and writer.any_declared()
         try:
             yield from call.read()
-            call.writer.unwrap()
+            writer.unwrap()
             end = source.offset
             yield from self.confirm()
         except Fault as fault:
             self.faulty = True
             self.emit.broken(fault, ended=source.ended and source.pos == len(source.text))
             reason = yield from self.leave(call, fault)
-            writer, raw = call.writer, source.since(start)
+            raw = source.since(start)
             if not raw.rstrip().endswith((self.span.close, self.call_end or self.span.close)):
                 # If the next one begins here, it begins within this one.
                 self.emit.amiss |= bool((yield from source.marker((self.span.open,))))
             self.emit.malformed(raw, reason, source.offset, writer.name, writer.index, writer.arguments)
             return False
-        writer = call.writer
         fits = writer.fits()
         raw = source.since(start)[: end - start] if misfits(fits) else ""
         if raw and (yield from self._shows_a_fault(writer, misfits(fits), raw, end)):
@@ -142,16 +144,16 @@ class CallBlock(Block):
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Pass over the rest of what is no call."""
         source, ends = self.source, self.context.dialect.ends
-        found = ""
-        while not found and (yield from source.char()):
-            found = yield from source.marker((self.span.close, self.span.open, *ends))
-            if not found:
+        marker = ""
+        while not marker and (yield from source.char()):
+            marker = yield from source.marker((self.span.close, self.span.open, *ends))
+            if not marker:
                 source.pos += 1
                 yield from source.run(source.unmarked)
-        if found == self.span.close:
-            source.pos += len(found)
+        if marker == self.span.close:
+            source.pos += len(marker)
             return fault.reason
-        return Reason.TRUNCATED if not found or found in ends else Reason.UNCLOSED
+        return Reason.TRUNCATED if not marker or marker in ends else Reason.UNCLOSED
 
 
 class FramedBlock(Block):
@@ -211,19 +213,19 @@ class FramedBlock(Block):
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
         """Go on to the next call or the end of the block."""
         source = self.source
-        found = (yield from self.ahead()) if (yield from source.char()) else ""
-        broken_off = found not in ("", self.call_end)
-        while not found:
+        marker = (yield from self.ahead()) if (yield from source.char()) else ""
+        broken_off = marker not in ("", self.call_end)
+        while not marker:
             source.pos += bool((yield from source.char()))
             yield from source.run(source.unmarked)
             if not (yield from source.char()):
                 break
-            found = yield from self.ahead()
-        if found and found == self.call_end:
-            yield from self.passes(found)
+            marker = yield from self.ahead()
+        if marker and marker == self.call_end:
+            yield from self.passes(marker)
         if fault.reason not in PREMATURE:
             return fault.reason
-        if not found:
+        if not marker:
             return Reason.TRUNCATED
         return Reason.UNCLOSED if broken_off else fault.reason
 
@@ -231,16 +233,16 @@ class FramedBlock(Block):
         """Read the end marker, or say that it is missing. `end`: behind the last call, None without one."""
         source, emit = self.source, self.emit
         char = yield from source.space()
-        found = (yield from self.ahead()) if char else ""
-        if found == self.span.close:
-            yield from self.passes(found)
+        marker = (yield from self.ahead()) if char else ""
+        if marker == self.span.close:
+            yield from self.passes(marker)
         elif self.cut(self.span.close):
             source.pos = len(source.text)
             char = ""
         if end is None:
-            closed = Reason.NOT_A_CALL if found == self.span.close else Reason.UNCLOSED
+            closed = Reason.NOT_A_CALL if marker == self.span.close else Reason.UNCLOSED
             emit.malformed(source.since(self.start), closed if char else Reason.TRUNCATED, source.offset)
-        elif found or not char:
+        elif marker or not char:
             emit.markup(source.offset)
         else:
             source.rewind(end)

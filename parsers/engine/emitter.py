@@ -46,9 +46,10 @@ class Emitter:
         "since",
     )
 
-    def __init__(self) -> None:
-        self.end = 0
-        self.calls = 0  # CallStart events so far
+    def __init__(self, outer: Emitter | None = None) -> None:
+        """`outer`: the one that may `adopt` what is written here, which begins where that one stands."""
+        self.end: int = outer.end if outer else 0
+        self.calls: int = outer.calls if outer else 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
         self.amiss = False  # a call stands in the reasoning, or within another one
         self.marked: list[Callable[[], str]] = []  # the calls between markers, as `is_echo` takes them

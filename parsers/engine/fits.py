@@ -183,15 +183,15 @@ class ToolCheck:
         self._tools = declared(tools)
 
     def name(self, name: str) -> Fits:
-        """As `CallStart.fits`."""
+        """Whether there is a tool of that name, as `CallStart.fits` has it."""
         return name_fits(name, self._tools)
 
     def argument(self, name: str, key: str, value: Any) -> Fits:
-        """As `ArgumentEnd.fits`. `name`: the tool's."""
+        """Whether an argument fits, as `ArgumentEnd.fits` has it. `name`: the tool's."""
         return argument_fits(self._tools.get(name), key, value, _NO_MARKS)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Fits:
-        """As `CallEnd.fits`."""
+        """Whether a whole call fits, as `CallEnd.fits` has it."""
         checked = {key: self.argument(name, key, value) for key, value in arguments.items()}
         return call_fits(name, arguments, self._tools, checked)
 
@@ -233,7 +233,7 @@ def _is_spliced(key: str, names: Iterable[str]) -> bool:
 
 def _in_common(one: str, other: str) -> int:
     """With how many characters both begin."""
-    differs = (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    differs = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differs, min(len(one), len(other)))
 
 

@@ -102,11 +102,8 @@ class Source:
             self.text = self.text[self.pos :] + piece
         self.pos = 0
         if len(self._runs) > 64 and self._kept_from is None:
-            self._forget_runs()
-
-    def _forget_runs(self) -> None:
-        current = bisect_right(self._runs, self.base) - 1
-        del self._runs[:current], self._flags[:current]
+            current = bisect_right(self._runs, self.base) - 1
+            del self._runs[:current], self._flags[:current]
 
     # -- looking at what is next ----------------------------------------------------------------------
 
@@ -149,9 +146,9 @@ class Source:
 
     def marker(self, among: Collection[str] | None = None) -> Generator[None, None, str]:
         """The marker that stands at `pos`, "" if none does. `among`: as in `marker_at`."""
-        while (found := self.marker_at(self.pos, among)) is None:
+        while (marker := self.marker_at(self.pos, among)) is None:
             yield
-        return found
+        return marker
 
     def ahead(self, texts: tuple[str, ...]) -> Generator[None, None, str]:
         """The first of `texts`, longest first, that stands at `pos`; "" if none does."""
@@ -166,7 +163,7 @@ class Source:
         return ""
 
     def either(self, texts: tuple[str, ...]) -> Generator[None, None, str]:
-        """As `ahead`, and read it."""
+        """Read the first of `texts`, longest first, that stands at `pos`; "" if none does."""
         text = yield from self.ahead(texts)
         self.pos += len(text)
         return text
@@ -237,8 +234,8 @@ class Source:
         if core is None:
             flag, limit = self._flag_at(index)
             return end <= limit and (flag is not False or marker in self._spelled)
-        at = index + marker.index(core)
-        return marker in self._spelled or at >= end or self._flag_at(at)[0] is not False
+        core_index = index + marker.index(core)
+        return marker in self._spelled or core_index >= end or self._flag_at(core_index)[0] is not False
 
     def _flag_at(self, index: int) -> tuple[bool | None, int]:
         """The flag of the character at `index`, and where in the window its run ends."""
@@ -258,7 +255,7 @@ class Source:
         self._kept.clear()
 
     def retain(self, offset: int) -> None:
-        """As `keep_from`, up to `release`, whatever readers that are called until then keep or let go of."""
+        """Keep what is read from `offset` on up to `release`, whatever readers keep or let go of."""
         if self._kept_from is None:
             self.keep_from(offset)
         self._retained = True
@@ -283,12 +280,12 @@ class Source:
         """Whether a marker stands anywhere between `offset` and the current position."""
         text = self.since(offset)
         for marker in self._markers:
-            at = text.find(marker)
-            while at >= 0:
-                flag, _ = self._flag_at(offset + at - self.base)
+            place = text.find(marker)
+            while place >= 0:
+                flag, _ = self._flag_at(offset + place - self.base)
                 if flag is not False or marker in self._spelled:
                     return True
-                at = text.find(marker, at + 1)
+                place = text.find(marker, place + 1)
         return False
 
     def rewind(self, offset: int) -> None:

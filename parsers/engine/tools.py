@@ -92,11 +92,11 @@ class Tool:
         if kind is None or not isinstance(value, str) or not value:
             return value
         try:
-            found, _ = literal(value)
+            parsed, _ = literal(value)
         except Fault:
             return value
-        matches = isinstance(found, _TYPES[kind]) and isinstance(found, bool) == (kind == "boolean")
-        return found if matches else value
+        matches = isinstance(parsed, _TYPES[kind]) and isinstance(parsed, bool) == (kind == "boolean")
+        return parsed if matches else value
 
 
 def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
@@ -104,7 +104,7 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
 
     Raises ValueError for what is no such tool.
     """
-    found = {}
+    by_name = {}
     for tool in tools or ():
         function = tool.get("function", tool)
         name = function.get("name") if isinstance(function, Mapping) else None
@@ -113,7 +113,7 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
         schema = function.get("parameters")
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
         schemas = dict(properties) if isinstance(properties, Mapping) else {}
-        found[name] = Tool(
+        by_name[name] = Tool(
             name,
             {key: _one_type(value) for key, value in schemas.items()},
             {key: allowed for key, value in schemas.items() if (allowed := kinds_of_schema(value))},
@@ -121,7 +121,7 @@ def declared(tools: Iterable[Mapping[str, Any]] | None) -> dict[str, Tool]:
             schema,
             required_of(schema),
         )
-    return found
+    return by_name
 
 
 def required_of(schema: Any) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def kinds_of_type(declared: Any) -> frozenset[str] | None:
 
 @lru_cache(256)
 def _kinds_named(names: str) -> frozenset[str] | None:
-    """See `kinds_of_type`. `names`: those of the types, with a `|` between them."""
+    """The JSON types of that name, as in `kinds_of_type`. `names`: with a `|` between them."""
     names = _MADE_OF.sub("", _OPTIONAL.sub(r"\1|null", names.lower()))
     named = [_NAME.fullmatch(word) for word in names.split("|")]
     kinds = [("array" if match[2] else _NAMES.get(match[1])) if match else None for match in named]
@@ -176,8 +176,8 @@ def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str
         return frozenset(kind_of(value) for value in values)
     for key in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(key), list):
-            found = [kinds_of_schema(choice, depth - 1) for choice in choices]
-            return frozenset().union(*(each for each in found if each)) if all(found) else None
+            allowed = [kinds_of_schema(choice, depth - 1) for choice in choices]
+            return frozenset().union(*(some for some in allowed if some)) if all(allowed) else None
     return None
 
 

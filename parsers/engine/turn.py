@@ -110,9 +110,7 @@ class Trial(Emitter):
     """Events of calls, which are only written if nothing is wrong but that the output cuts the last one."""
 
     def __init__(self, emit: Emitter) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self.amiss = emit.amiss
 
     def broken(self, fault: Fault, *, ended: bool) -> None:
@@ -283,22 +281,19 @@ class MarkedTurn:
         while marker := (yield from self._stretch(emit.reasoning, stops, waiting=dialect.interrupts)):
             if dialect.means(marker) == span.close:
                 break
-            start, at = (
-                emit.end,
-                source.offset,
-            )  # white space between them is part of the marker of a real call
-            if at >= tried and marker in dialect.interrupts and stops.begins(source, source.pos, marker):
+            start, place = emit.end, source.offset  # between them: white space of a real call's marker
+            if place >= tried and marker in dialect.interrupts and stops.begins(source, source.pos, marker):
                 source.retain(start)
                 real, tried = yield from self._calls_to_the_end()
                 source.release()
                 if real:
                     return False
-                source.rewind(at)
+                source.rewind(place)
             source.pos += len(marker)
             emit.reasoning(source.since(start), source.offset)
             if draft is None:
                 emit.amiss |= bool(dialect.header)  # a message within the message that reasons
-                draft = at
+                draft = place
                 source.keep_from(draft)
             stops = self._closing
         source.pos += len(marker)
@@ -339,17 +334,17 @@ class MarkedTurn:
         source = self._source
         while True:
             text = source.text
-            found: tuple[str, int] | None = ("", 0)
+            stop: tuple[str, int] | None = ("", 0)
             hit = stops.first.search(text, source.pos)
-            while hit is not None and (found := stops.at(source, hit.start())) and not found[0]:
+            while hit is not None and (stop := stops.at(source, hit.start())) and not stop[0]:
                 hit = stops.first.search(text, hit.end())
             end = len(text) if hit is None else hit.start()
             if end > source.pos:
                 piece = text[source.pos : end]
                 source.pos = end
                 write(piece, source.offset)
-            if found is not None and found[0]:
-                marker, source.pos = found
+            if stop is not None and stop[0]:
+                marker, source.pos = stop
                 if source.offset > self._emit.end and marker not in waiting:
                     self._emit.markup(source.offset)
                 return marker

@@ -7,22 +7,25 @@ from dataclasses import replace
 
 from ..dialect import Dialect
 from . import (
+    deepseek_v3,
     functionary,
     gemma,
+    glm,
     harmony,
     inkling,
+    json_objects,
+    kimi_k2,
     kimi_k3,
     minimax_m3,
+    mistral,
     muse,
-    named,
-    pairs,
+    python_lists,
+    raw_tags,
+    solar,
     step3,
     token_pairs,
 )
-from .lists import table as lists
-from .objects import table as objects
 from .objects.bare import BareCalls
-from .tags import table as tags
 
 _OWN = frozenset({"lfm2"})
 """LFM2's [bare-list] says which calls without markers count: lists in Python, and no JSON."""
@@ -31,12 +34,15 @@ DIALECTS: Mapping[str, Dialect] = {
     # Where calls have markers, those without count if they are all that a turn says [bare-object].
     dialect.name: replace(dialect, bare=BareCalls) if dialect.calls and dialect.name not in _OWN else dialect
     for family in (
-        lists,
-        objects,
-        tags,
-        pairs,
+        python_lists,
+        json_objects,
+        raw_tags,
+        glm,
         token_pairs,
-        named,
+        mistral,
+        deepseek_v3,
+        kimi_k2,
+        solar,
         harmony,
         gemma,
         kimi_k3,

@@ -22,7 +22,8 @@ from ..engine.turn import MarkedTurn
 from ..engine.writer import NAME
 from ..events import Reason
 from ..literals.skipping import QUOTES
-from .named import NamedBlock, NamedCall, by_template
+from .named.block import NamedBlock, NamedCall
+from .named.written import by_template
 
 _END = "<|eot_id|>"
 _MESSAGE, _ANSWER = Span(">>>", _END), Span(">>>all\n", _END)
@@ -56,7 +57,7 @@ class RecipientBlock(NamedBlock):
         source.keep_from(None)
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. It ends its line, though the line end may be missing in front of a brace."""
+        """Read the recipient. It ends its line, though the line end may be missing in front of a brace."""
         source = self.source
         name = yield from source.run(NAME)
         yield from source.run(_BLANK)
@@ -65,13 +66,13 @@ class RecipientBlock(NamedBlock):
         return name if char in ("\n", "{") else ""
 
     def arguments(self, call: NamedCall) -> Reading:
-        """See `NamedBlock`. Code is no object: it is kept."""
+        """Read the object. Code is none: it is kept."""
         if (yield from self.source.space()) not in ("", "{", "`", *QUOTES):
             raise Fault(Reason.NOT_A_CALL)
         yield from super().arguments(call)
 
     def at_terminator(self) -> Generator[None, None, bool]:
-        """See `LiteralBlock`. In what is broken as well, `>>>` needs a recipient."""
+        """Whether the message ends here. In what is broken as well, `>>>` needs a recipient."""
         source = self.source
         start = source.offset
         ends = yield from super().at_terminator()
@@ -83,7 +84,7 @@ class RecipientBlock(NamedBlock):
         return ends
 
     def skip_element(self, closers: list[str]) -> Generator[None, None, bool]:
-        """See `LiteralBlock`. The next message counts, whatever is open."""
+        """The next message counts, whatever brackets are open."""
         return False
         yield
 
@@ -125,7 +126,6 @@ FUNCTIONARY32 = Dialect(
     grammar=RecipientBlock,
     renderers={"lines": by_template(">>>{name}\n{arguments}")},
     answers=(_ANSWER,),
-    resumed=_RESUMED,
     cores={_MESSAGE.open: "", _ANSWER.open: ""},
     aliases=("functionary3.2",),
 )

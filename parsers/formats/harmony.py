@@ -20,7 +20,9 @@ from ..engine.spans import Span
 from ..engine.turn import MarkedTurn, Stops
 from ..engine.writer import NAME
 from ..events import Reason
-from .named import NamedBlock, by_template, tool_behind
+from ..literals.near import tool_behind
+from .named.block import NamedBlock
+from .named.written import by_template
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 END, RETURN, CALL = "<|end|>", "<|return|>", "<|call|>"
@@ -60,9 +62,9 @@ class Header:
         words: list[str] = []
         strays: list[str] = []
         for marker, text in stretches:
-            found = _TO.sub("", text).split()
-            words += found
-            firsts.setdefault(marker, found[0] if found else "")
+            others = _TO.sub("", text).split()
+            words += others
+            firsts.setdefault(marker, others[0] if others else "")
             recipients |= dict.fromkeys(_TO.findall(text))
             _, *behind = _TO.split(text)[::2]
             strays += (
@@ -170,8 +172,8 @@ class HarmonyTurn(MarkedTurn):
         for channel in _CHANNELS if name not in tools else ():
             if name.endswith(channel) and name.removesuffix(channel) in tools:
                 return name.removesuffix(channel)
-        if name not in tools and (found := tool_behind(_NAMESPACE, recipient, tools)):
-            return found
+        if name not in tools and (meant := tool_behind(_NAMESPACE, recipient, tools)):
+            return meant
         return name if name != recipient or name in tools else ""
 
     def _header(self) -> Generator[None, None, Header]:
@@ -261,7 +263,7 @@ class _Arguments(_Message):
         self.renamed = recipient not in (name, f"{_NAMESPACE}{name}")
 
     def name(self) -> Generator[None, None, str]:
-        """See `NamedBlock`. It stood in the header."""
+        """The name stood in the header."""
         return self._name
         yield
 
@@ -311,7 +313,6 @@ HARMONY = Dialect(
         ),
     },
     header=START,
-    resumed=_ADDRESS,
     aliases=("gpt-oss",),
 )
 """gpt-oss: the first notation is that of its template, the second that of its generations."""

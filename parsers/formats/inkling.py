@@ -16,7 +16,7 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.writer import NAME
 from ..events import MAX_DEPTH, Reason
-from ..literals.object_call import ARGUMENTS, LooseJsonCall
+from ..literals.object_call import ARGUMENTS, ObjectShape
 from ..literals.writer import JSON, Writer
 from .objects.block import JsonBlock
 
@@ -25,23 +25,14 @@ TEXT_CALL = "<|content_invoke_tool_text|>"
 """What begins a call whose arguments are text. It is read where that is the same object all the same."""
 
 
-class InklingCall(LooseJsonCall):
-    """An object with a name and `args`."""
-
-    argument_keys = ("args", *ARGUMENTS)
-
-
 class InklingBlock(JsonBlock):
     """Reads a message to a tool, or the beginning of another one. `source.pos` is at its marker."""
 
-    json = InklingCall
-
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._context = context
+        super().__init__(context, ObjectShape(argument_keys=("args", *ARGUMENTS)))
 
     def read(self) -> Reading:
-        """See `JsonBlock`."""
+        """Read it; `source.pos` is behind it afterwards."""
         source, emit = self.source, self.emit
         source.keep_from(self.start)
         if not (yield from source.marker((MODEL,))):
@@ -52,7 +43,7 @@ class InklingBlock(JsonBlock):
         name = yield from source.run(NAME)
         if (yield from source.marker((CALL, TEXT_CALL))):
             emit.markup(source.offset)
-            yield from InklingBlock(self._context).read()
+            yield from InklingBlock(self.context).read()
             return
         if name and (not (yield from source.char()) or source.cut_marker(CALL)):
             source.pos = len(source.text)

@@ -101,7 +101,7 @@ def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, s
 
 
 def _spaced_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
-    """As `_read_tag`, where white space has got in."""
+    """Read one of the tags, as `_read_tag`, where white space has got in."""
     start = source.offset
     if not (token := (yield from source.marker((OPEN, CLOSE)))):
         return ""
@@ -218,7 +218,7 @@ class KimiCall(RawCall):
     """One call, from its opening tag to behind its closing one."""
 
     def read(self) -> Reading:
-        """See `Call`."""
+        """Read the call. Raises Fault."""
         source = self.source
         if not (yield from _tag_ahead(source, (CALL,))):
             raise Fault(Reason.NOT_A_CALL)
@@ -356,19 +356,19 @@ class KimiBlock(FramedBlock):
     call_end = CALL_CLOSE
 
     def call(self) -> KimiCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return KimiCall(self.context)
 
     def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
+        """The tag that comes next of those that cannot stand within a call."""
         return (yield from _tag_ahead(self.source, OUTER_TAGS))
 
     def passes(self, text: str) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Read a tag with all of its tokens."""
         return (yield from _read_tag(self.source, (text,))) != ""
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether the tag of a call comes next, or its beginning at the end of the output."""
         return (yield from self.ahead()) == CALL or self.cut(CALL)
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from ..dialect import Calls, Context, Dialect
@@ -28,7 +27,7 @@ from ..engine.spans import Span
 from ..engine.tools import kinds_of_schema
 from ..engine.writer import NAME, json_text
 from ..events import MAX_DEPTH, Reason
-from ..literals.raw import Ends, RawCall
+from ..literals.raw import RawCall, stops_at
 from ..literals.typed_text import STRING, Kinds, replace_lone, typed_text, untyped
 from ..literals.writer import RawWriter
 
@@ -67,10 +66,10 @@ class _Open:
             return [value for _, value in self.children]
         if kinds is None and all(name == _ITEM for name, _ in self.children):
             return [value for _, value in self.children]
-        found: dict[str, list[Any]] = {}
+        members: dict[str, list[Any]] = {}
         for name, value in self.children:
-            found.setdefault(name, []).append(value)
-        return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+            members.setdefault(name, []).append(value)
+        return {name: values if len(values) > 1 else values[0] for name, values in members.items()}
 
 
 class ElementCall(RawCall):
@@ -141,7 +140,7 @@ class ElementCall(RawCall):
 
     def _raw(self, key: str, close: str, kinds: Kinds) -> Reading:
         self._close = close
-        end = yield from self.read_raw(key, _ends_of(self._token or close, self._special), kinds)
+        end = yield from self.read_raw(key, stops_at((self._token or close,), self._special), kinds)
         self.source.pos += len(close) if end == self._token else 0
 
     def _tag(self) -> Generator[None, None, str]:
@@ -194,7 +193,7 @@ class ElementCall(RawCall):
     def _text(self, close: str) -> Generator[None, None, str]:
         """Read raw text and the closing tag behind it. Raises Fault."""
         self._close = close
-        ends = _ends_of(self._token or close, self._special)
+        ends = stops_at((self._token or close,), self._special)
         pieces: list[str] = []
         while True:
             piece, end = yield from self._piece(ends)
@@ -224,7 +223,7 @@ class ElementCall(RawCall):
         return value
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the token of the closing tag comes next: spelled in ordinary ones it is data."""
         source = self.source
         if not self._token:
             return True
@@ -245,7 +244,7 @@ class ElementBlock(FramedBlock):
         self._token = TOKEN
 
     def read(self) -> Reading:
-        """See `FramedBlock`. Without the tokens, the tag of a block begins one only in front of a call."""
+        """Read the block. Without the tokens, its tag begins one only in front of a call."""
         source = self.source
         if (yield from source.ahead((_BLOCK.open,))):
             self._token, self.span, self.call_end = "", _BLOCK, _CALL_END
@@ -262,36 +261,26 @@ class ElementBlock(FramedBlock):
         yield from super().read()
 
     def call(self) -> ElementCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return ElementCall(self.context, self._token)
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether the tag of a call comes next, or its beginning at the end of the output."""
         opening = self._token + _CALL
         return (yield from self.source.ahead((opening,))) != "" or self.cut(opening)
 
     def ahead(self) -> Generator[None, None, str]:
-        """See `FramedBlock`."""
+        """The tag that comes next of those that end a block, however it is written."""
         return (yield from self.source.ahead((self.span.close, self.span.open, *self.context.dialect.ends)))
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on to the next tag of a call or a block, behind it if it closes the call."""
         ends = self.context.dialect.ends
-        stops = _stops_of((self.call_end, self._token + _CALL, self.span.close, self.span.open, *ends))
-        end = yield from stops.skip(self.source)
+        texts = (self.call_end, self._token + _CALL, self.span.close, self.span.open, *ends)
+        end = yield from stops_at(texts).skip(self.source)
         if end == self.call_end:
             self.source.pos += len(end)
         return Reason.TRUNCATED if not end or end in ends else fault.reason
-
-
-@cache
-def _ends_of(end: str, special: tuple[str, ...]) -> Ends:
-    return Ends({end: ()}, special)
-
-
-@cache
-def _stops_of(texts: tuple[str, ...]) -> Ends:
-    return Ends(dict.fromkeys(texts, ()))
 
 
 # -- how calls are written ----------------------------------------------------------------------------

@@ -25,10 +25,11 @@ from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn, Stops
 from ..events import Reason
-from ..literals.raw import Ends
+from ..literals.raw import stops_at
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
-from .tags.call import Shape, TagCall
+from .tags.call import TagCall
+from .tags.shape import Shape
 from .tags.written import Tags
 
 START, MESSAGE, END, TURN_END = "<|start|>", "<|message|>", "<|eom|>", "<|eot|>"
@@ -195,15 +196,15 @@ class MuseTurn(MarkedTurn):
         if not tools:
             return False
         start = source.offset
-        found = False
+        is_call = False
         yield from source.space()
         if (yield from source.either((_BLOCK.open,))):
             yield from source.space()
             if (yield from source.either((ATEM.call + ATEM.quote,))):
                 name = yield from source.run(_NAME)
-                found = resolved(name, tools) in tools and (yield from self._block_ends())
+                is_call = resolved(name, tools) in tools and (yield from self._block_ends())
         source.rewind(start)
-        return found
+        return is_call
 
     def _block_ends(self) -> Generator[None, None, bool]:
         """Read on to the end of a block; whether the message ends there, too."""
@@ -215,7 +216,7 @@ class MuseTurn(MarkedTurn):
         return False
 
 
-_MESSAGE_STOPS = Ends(dict.fromkeys((_BLOCK.close, START, *_ENDS), ()))
+_MESSAGE_STOPS = stops_at((_BLOCK.close, START, *_ENDS))
 
 
 def resolved(name: str, tools: Iterable[str]) -> str:
@@ -233,7 +234,7 @@ class AtemCall(TagCall):
         self._tools = context.tools
 
     def opening(self) -> Generator[None, None, tuple[str, bool]]:
-        """See `TagCall`. The token that ends a header may have got into the name, or in place of its end."""
+        """Read the name. The token that ends a header may have got into it, or in place of its end."""
         source = self.source
         if not (yield from source.either((ATEM.quote,))):
             raise Fault(Reason.SYNTAX)
@@ -260,12 +261,12 @@ class AtemBlock(TagBlock):
         self._recipient = recipient
 
     def call(self) -> AtemCall:
-        """See `FramedBlock`. Only the first call is the one that the message is addressed to."""
+        """A reader for the next call. Only the first is the one that the message is addressed to."""
         recipient, self._recipient = self._recipient, ""
         return AtemCall(self.context, recipient)
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on as behind any tags; what is no call stays none, unless the output ends there."""
         final = fault.reason is Reason.NOT_A_CALL
         reason = yield from super().leave(call, fault)
         return fault.reason if final and (yield from self.source.char()) else reason
@@ -292,7 +293,6 @@ MUSE = Dialect(
     inner=(MESSAGE,),
     renderers={"tags": render_messages},
     header=START,
-    resumed=_ADDRESSES[0],
     tags=(*_BLOCK.markers, *ATEM.tags),
     aliases=("muse-glimmer", "atem", "onyx"),
 )

@@ -16,7 +16,8 @@ from ..engine.spans import THINK, Span
 from ..events import Reason
 from ..literals.writer import RawWriter
 from .tags.block import TagBlock
-from .tags.call import Shape, TagCall
+from .tags.call import TagCall
+from .tags.shape import Shape
 from .tags.written import Tags
 
 _BLOCK = Span("<\uff5ctool_calls_begin\uff5c>", "<\uff5ctool_calls_end\uff5c>")
@@ -62,16 +63,16 @@ class StepBlock(TagBlock):
         super().__init__(context, STEPTML)
 
     def call(self) -> TagCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return StepCall(self.context, STEPTML)
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether a token or the tag of a call comes next, or its beginning at the end of the output."""
         openings = (_CALL.open, _SEPARATOR, STEPTML.call)
         return (yield from self.source.ahead(openings)) != "" or any(map(self.cut, openings))
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
+        """Go on as behind any tags, and over the token that closes the call."""
         reason = yield from super().leave(call, fault)
         yield from self.source.either((_CALL.close,))
         return reason

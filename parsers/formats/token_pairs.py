@@ -5,34 +5,16 @@ The grammar is that of `pairs`; here is how each format spells its tags, and wha
 
 from __future__ import annotations
 
-from ..dialect import Context, Dialect, Grammar, GrammarFactory
+from ..dialect import Dialect
 from ..engine.source import Reading
 from ..engine.spans import Span
 from ..engine.turn import MarkedTurn
 from ..literals.writer import RawWriter
-from .objects.block import ByFirstCharacter, JsonBlock
-from .pairs import Pairs, PairsBlock, PairShape, PairsSection
+from .mixed import JSON_BLOCKS, MixedBlock
+from .pairs.block import PairsSection
+from .pairs.shape import PairShape
+from .pairs.written import Pairs
 from .tags.written import in_blocks, in_one_block
-
-
-def _blocks(shape: PairShape) -> GrammarFactory:
-    """Blocks of one call each, or of JSON."""
-
-    def grammar(context: Context) -> Grammar:
-        return ByFirstCharacter(
-            context, dict.fromkeys("{[", JsonBlock), lambda context: PairsBlock(context, shape)
-        )
-
-    return grammar
-
-
-def _section(call: Span, shape: PairShape) -> GrammarFactory:
-    """Blocks of several calls. `call`: the markers around each."""
-
-    def grammar(context: Context) -> Grammar:
-        return PairsSection(context, call, shape)
-
-    return grammar
 
 
 def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
@@ -60,7 +42,7 @@ def hunyuan(name: str, label: str, newline: str, separator: str) -> Dialect:
         reasoning=tags("think"),
         calls=block,
         ends=(f"<\uff5chy_eos{label}\uff5c>",),
-        grammar=_section(call, shape),
+        grammar=lambda context: PairsSection(context, call, shape),
         slips=(call.open,),
         inner=(call.close, *shape.closers),
         renderers={"pairs": in_one_block(written, RawWriter, between=newline)},
@@ -88,7 +70,7 @@ LONGCAT = Dialect(
     reasoning=Span("<longcat_think>", "</longcat_think>"),
     calls=Span("<longcat_tool_call>", "</longcat_tool_call>", before=("\n",)),
     ends=("</longcat_s>",),
-    grammar=_blocks(_LONGCAT),
+    grammar=lambda context: MixedBlock(context, JSON_BLOCKS, _LONGCAT),
     renderers={"pairs": in_blocks(Pairs("\n", _LONGCAT), RawWriter, inside="")},
     tags=_LONGCAT.tags,
     aliases=("longcat-flash",),
@@ -109,7 +91,7 @@ K2_HORIZON = Dialect(
     reasoning=Span("<ifm|think>", "</ifm|think>", after_open=("\n",)),
     calls=Span("<ifm|tool_calls>", "</ifm|tool_calls>"),
     ends=("<|ifm|im_end|>",),
-    grammar=_section(_K2_CALL, _K2),
+    grammar=lambda context: PairsSection(context, _K2_CALL, _K2),
     slips=(_K2_CALL.open,),
     inner=(_K2_CALL.close,),
     renderers={
@@ -132,7 +114,7 @@ class SolarTurn(MarkedTurn):
     """A turn in whose reasoning calls are real: nothing but a call begins with the token of one."""
 
     def reasoning(self) -> Reading:
-        """See `MarkedTurn`. The reasoning goes on behind a call."""
+        """Read the reasoning, which goes on behind a call."""
         dialect, source, emit = self._dialect, self._source, self._emit
         assert dialect.reasoning is not None and dialect.grammar is not None
         if source.offset > emit.end:
@@ -158,7 +140,7 @@ SOLAR_OPEN2 = Dialect(
     calls=Span("<|tool_call:start|>", "<|tool_call:end|>", before=("\n",)),
     ends=("<|im:end|>",),
     turn=SolarTurn,
-    grammar=_blocks(_SOLAR),
+    grammar=lambda context: MixedBlock(context, JSON_BLOCKS, _SOLAR),
     renderers={"pairs": in_blocks(Pairs("\n", _SOLAR), RawWriter, inside="")},
     tags=_SOLAR.tags,
     aliases=("solar2",),

@@ -13,6 +13,7 @@ from ..dialect import Context
 from ..engine.driver import PREMATURE, Block, Call
 from ..engine.faults import Fault
 from ..engine.source import Reading
+from ..engine.writer import NAME
 from ..events import Reason
 from .skipping import QUOTES, Passed, pass_literal
 from .values import CLOSERS
@@ -79,7 +80,50 @@ class LiteralBlock(Block):
         if early:
             raise Fault(Reason.SYNTAX, balanced=False, final=True)
 
-    # -- Markdown fences ------------------------------------------------------------------------------
+    def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
+        """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
+
+        `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
+        counts where the block ends [inner-quote]. `opener`: what the next call of the same notation opens
+        with, "(" behind its name or "{".
+        """
+        source = self.source
+        start = source.offset
+        char = yield from source.space()
+        if (yield from self.may_end()):
+            return True
+        if char == "]":
+            source.pos += 1
+            return not inner or (yield from self.ends_here())
+        if char == ",":
+            source.pos += 1
+            char = yield from source.space()
+            if char == "]":
+                return True
+        elif "\n" not in source.since(start):
+            return False
+        elif char == "`":
+            return (yield from self.ends_here())
+        if char == "" or opener == "{":
+            return char in ("", "{")
+        name = yield from source.run(NAME)
+        follower = yield from source.space()
+        return not follower or (name != "" and follower == "(")
+
+    def surplus(self, brackets: re.Pattern[str]) -> Reading:
+        """Keep brackets that close nothing, which are no text: `{"arguments": {}}}` is a frequent slip."""
+        start = self.source.offset
+        yield from self.source.run(brackets)
+        if self.source.offset > start:
+            self.emit.malformed(self.source.since(start), Reason.SYNTAX, self.source.offset)
+
+    # -- what opens a list, and Markdown fences --------------------------------------------------------
+
+    def opening(self) -> Reading:
+        """Read a fence and the bracket in front of the calls, where they have one."""
+        yield from self.opening_fence()
+        self.bracketed = (yield from self.source.space()) == "["
+        self.source.pos += self.bracketed
 
     def opening_fence(self) -> Reading:
         """Read a Markdown fence to the end of its line, or up to the list if that is on the same line."""
@@ -117,7 +161,7 @@ class LiteralBlock(Block):
     # -- behind a fault -------------------------------------------------------------------------------
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`; `source.pos` is at what follows the element, or at what ends the block."""
+        """Go on to what follows the element, or to what ends the block."""
         source = self.source
         premature = fault.reason in PREMATURE and not fault.final
         reason = fault.reason
@@ -148,7 +192,7 @@ class LiteralBlock(Block):
         return (yield from self.skip_brackets(closers, own=False))
 
     def skip_brackets(self, closers: list[str], *, own: bool) -> Generator[None, None, bool]:
-        """As `skip_element`; with `own` only to behind the element's own brackets."""
+        """Skip the rest of an element, as `skip_element`; with `own` only to behind its own brackets."""
         source = self.source
         while closers or not own:
             yield from source.run(_NO_BRACKET)

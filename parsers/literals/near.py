@@ -8,7 +8,7 @@ still be a tag.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -33,8 +33,8 @@ class _Tag:
         self.text = text
         self.edits = 1 if len(text) < _SHORT else 2
         self._bits: dict[str, int] = {}
-        for at, char in enumerate(text):
-            self._bits[char] = self._bits.get(char, 0) | 1 << at
+        for index, char in enumerate(text):
+            self._bits[char] = self._bits.get(char, 0) | 1 << index
         self._whole = 1 << len(text)
         self._all = 2 * self._whole - 1
 
@@ -43,7 +43,7 @@ class _Tag:
 
         A run of white space is one edit, however long.
         """
-        found: list[tuple[int, int]] = []
+        hits: list[tuple[int, int]] = []
         none, one, two = 1, 3, 7 if self.edits == 2 else 0  # the beginnings with so many edits, or fewer
         most = len(self.text) + self.edits  # of other characters
         limit = most + _BLANKS
@@ -51,7 +51,7 @@ class _Tag:
         for char in text[index : index + limit]:
             bits = self._bits.get(char, 0)
             if (length > 1 and char == "<") or (length == 1 and char == ESCAPE):
-                return found, False
+                return hits, False
             length += 1
             if not bits and char.isspace():
                 if blank:
@@ -65,12 +65,12 @@ class _Tag:
             if self.edits == 2:
                 two = ((two & bits) << 1 | last | (last | one) << 1) & self._all
             if not (one | two):
-                return found, False
+                return hits, False
             if (one | two) & self._whole:
-                found.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
+                hits.append((0 if none & self._whole else 1 if one & self._whole else 2, length))
             if length == most:
-                return found, False
-        return found, length < limit
+                return hits, False
+        return hits, length < limit
 
 
 class NearTags:
@@ -118,10 +118,10 @@ class NearTags:
             return None
         undecided = False
         for tag in self._closers:
-            found, open_ = tag.lengths(text, begin)
+            hits, open_ = tag.lengths(text, begin)
             undecided |= open_
             best: tuple[int, int] | None = None
-            for edits, length in found:
+            for edits, length in hits:
                 end = begin + length
                 if text[end - 1] != ">":
                     if text[begin] != "<":
@@ -140,15 +140,15 @@ class NearTags:
     def _other(
         self, text: str, index: int, begin: int, undecided: bool, ended: bool
     ) -> tuple[int, str] | None:
-        """As `at`, where no closing tag is near: a torn one, or an opening tag."""
+        """What `at` returns where no closing tag is near: for a torn one, or an opening tag."""
         torn = self._torn(text, begin, ended)
         if torn and (ended or not undecided):
             return begin - index + torn, self._closers[0].text
         undecided |= torn is None
         for tag in self._openers:
-            found, open_ = tag.lengths(text, begin) if text[begin : begin + 1] in ("<", "") else ([], False)
+            hits, open_ = tag.lengths(text, begin) if text[begin : begin + 1] in ("<", "") else ([], False)
             undecided |= open_
-            for _, length in found:
+            for _, length in hits:
                 if text[begin + length - 1] == tag.text[-1] and (ended or not undecided):
                     return begin - index + length, tag.text
         return None if undecided and not ended else (0, "")
@@ -168,7 +168,7 @@ class NearTags:
 
     def _begins_nearly(self, text: str) -> bool:
         """Whether something that begins like this may be a near tag."""
-        return any(found or open_ for found, open_ in (tag.lengths(text, 0) for tag in self._tags))
+        return any(hits or open_ for hits, open_ in (tag.lengths(text, 0) for tag in self._tags))
 
     def _is_apart(self, text: str, index: int, begin: int, tag: _Tag) -> bool:
         """Whether a closing tag without `<` and `/` is one: on its line, and with nothing else amiss."""
@@ -178,10 +178,10 @@ class NearTags:
         """Raise ValueError if a written value holds something like a tag. `end`: the tag behind it."""
         text = value + end
         for hit in self._start.finditer(text, 0, len(value)):
-            found = self.at(text, hit.start(), True)
-            if found is not None and found[1]:
-                written = text[hit.start() : hit.start() + found[0]]
-                if is_text_before(found[1], written, value[: hit.start()][-1:]):
+            near = self.at(text, hit.start(), True)
+            if near is not None and near[1]:
+                written = text[hit.start() : hit.start() + near[0]]
+                if is_text_before(near[1], written, value[: hit.start()][-1:]):
                     continue
                 written = written.strip()
                 raise ValueError(f"a value with {written!r} in it cannot be written as raw text")
@@ -227,11 +227,20 @@ def is_near(text: str, word: str) -> bool:
     """Whether `text` is `word` but for one character at most."""
     if abs(len(text) - len(word)) > 1:
         return False
-    at = next((at for at, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), len(word))
-    return text[at + 1 :] in (word[at:], word[at + 1 :]) or text[at:] == word[at + 1 :]
+    same = next((index for index, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), len(word))
+    return text[same + 1 :] in (word[same:], word[same + 1 :]) or text[same:] == word[same + 1 :]
 
 
 def nearest(name: str, known: Mapping[str, Named]) -> Named | None:
     """What one of the known names means, of which `name` is a misspelling; None unless it is exactly one."""
-    found = [value for word, value in known.items() if is_near(name, word)]
-    return found[0] if len(found) == 1 else None
+    meant = [value for word, value in known.items() if is_near(name, word)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def tool_behind(prefix: str, word: str, tools: Collection[str]) -> str:
+    """The declared tool whose name follows `prefix` in `word`, "" unless there is exactly one.
+
+    One edit of the prefix is allowed: that is how far a slip of the model goes.
+    """
+    fitting = [name for name in tools if word.endswith(name) and is_near(word.removesuffix(name), prefix)]
+    return fitting[0] if len(fitting) == 1 else ""

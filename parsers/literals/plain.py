@@ -59,10 +59,10 @@ def plain_items(
             value, written = _read(double, single, word)
             python = python or single is not None or word in _OF_PYTHON
         else:
-            found = _bracket(text, start, _NEXT_ITEM) if nested else None
-            if found is None:
+            bracket = _bracket(text, start, _NEXT_ITEM) if nested else None
+            if bracket is None:
                 return start, python
-            item, value, written, of_python = found
+            item, value, written, of_python = bracket
             python = python or of_python
         append(value)
         write(f"{written}, ")
@@ -97,10 +97,10 @@ def plain_members(
             if word:
                 words[key] = word
         else:
-            found = _bracket(text, start, _NEXT_MEMBER) if nested else None
-            if found is None:
+            bracket = _bracket(text, start, _NEXT_MEMBER) if nested else None
+            if bracket is None:
                 return start, key, python
-            member, members[key], written, of_python = found
+            member, members[key], written, of_python = bracket
             python = python or of_python
         write(f"{written}, ")
         start = member.end()
@@ -135,49 +135,49 @@ def _inner(text: str, start: int, depth: int) -> _Bracket:
     return (_list if opener == "[" else _mapping)(text, start + 1, depth)
 
 
-def _list(text: str, at: int, depth: int) -> _Bracket:
+def _list(text: str, start: int, depth: int) -> _Bracket:
     items: list[Any] = []
     pieces: list[str] = []
     python, after = False, ","
     while after == ",":
-        found = _INNER_ITEM.match(text, at)
-        if found is not None:
-            double, single, word, after = found.groups()
+        item = _INNER_ITEM.match(text, start)
+        if item is not None:
+            double, single, word, after = item.groups()
             value, written = _read(double, single, word)
             python = python or single is not None or word in _OF_PYTHON
-            at = found.end()
+            start = item.end()
         else:
-            at, value, written, of_python, after = _nested(text, at, "[", depth)
+            start, value, written, of_python, after = _nested(text, start, "[", depth)
             python = python or of_python
         items.append(value)
         pieces.append(written)
-    return at, items, f"[{', '.join(pieces)}]", python
+    return start, items, f"[{', '.join(pieces)}]", python
 
 
-def _mapping(text: str, at: int, depth: int) -> _Bracket:
+def _mapping(text: str, start: int, depth: int) -> _Bracket:
     mapping: dict[str, Any] = {}
     pieces: list[str] = []
     python, after = False, ","
     while after == ",":
-        found = _INNER_MEMBER.match(text, at)
-        key_found = found or _KEY.match(text, at)
+        member = _INNER_MEMBER.match(text, start)
+        key_found = member or _KEY.match(text, start)
         if key_found is None:
             raise _Unclear
         key = key_found[1] if key_found[2] is None else key_found[2]
         if key in mapping:
             raise _Unclear
-        if found is not None:
-            double, single, word, after = found.groups()[2:]
+        if member is not None:
+            double, single, word, after = member.groups()[2:]
             value, written = _read(double, single, word)
             python = python or single is not None or word in _OF_PYTHON
-            at = found.end()
+            start = member.end()
         else:
-            at, value, written, of_python, after = _nested(text, key_found.end(), "{", depth)
+            start, value, written, of_python, after = _nested(text, key_found.end(), "{", depth)
             python = python or of_python
         python = python or key_found[2] is not None
         mapping[key] = value
         pieces.append(f"{quote_json(key)}: {written}")
-    return at, mapping, f"{{{', '.join(pieces)}}}", python
+    return start, mapping, f"{{{', '.join(pieces)}}}", python
 
 
 def _nested(text: str, at: int, outer: str, depth: int) -> tuple[int, Any, str, bool, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
+from functools import cache
 from json.encoder import encode_basestring as quote_json
 from types import MappingProxyType
 
@@ -75,13 +76,13 @@ class Ends:
         undecided = len(text)
         hit = self._stop.search(text, source.pos)
         while hit:
-            start, found = hit.start(), hit[0]
-            if found in self.bare:
-                return start, found, self.bare[found]
-            if self.is_special(source, start, found):
-                return start, found, found
-            if found in self._misplaced:
-                return start, found, self._misplaced[found]
+            start, written = hit.start(), hit[0]
+            if written in self.bare:
+                return start, written, self.bare[written]
+            if self.is_special(source, start, written):
+                return start, written, written
+            if written in self._misplaced:
+                return start, written, self._misplaced[written]
             if near is not None:
                 similar = near.at(text, start, source.ended)
                 if similar is None:
@@ -109,6 +110,12 @@ class Ends:
     def is_special(self, source: Source, index: int, text: str) -> bool:
         """Whether `text` at the window index `index` is a marker and a special token."""
         return text in self.special and source.is_special(index, text)
+
+
+@cache
+def stops_at(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
+    """To look for any of `texts`, or for markers that are special tokens, with no white space around them."""
+    return Ends(dict.fromkeys(texts, ()), special)
 
 
 def _with_spaces(texts: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -187,7 +194,7 @@ class RawCall:
         yield
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
-        """As `closes`, for `end`, which is nearly `tag`. Raises Fault if nothing shows that it was meant."""
+        """Whether `end`, nearly `tag`, ends the argument. Raises Fault if nothing shows that it was meant."""
         raise NotImplementedError
 
     def is_mentioned(

@@ -255,10 +255,10 @@ class String:
         """
         source = self._source
         source.pos += kind in _HEX or kind == "N"
-        found = yield from self._ahead(_NUMERIC.get(kind, _OCTAL))
-        value = _character(kind, found)
+        digits = yield from self._ahead(_NUMERIC.get(kind, _OCTAL))
+        value = _character(kind, digits)
         if value:
-            source.pos += len(found)
+            source.pos += len(digits)
             self._take(value)
             return
         source.rewind(start + 1)
@@ -270,10 +270,10 @@ class String:
         """What `pattern` matches at the current position, without reading it."""
         source = self._source
         while True:
-            found = pattern.match(source.text, source.pos)
-            assert found is not None  # every pattern here matches the empty string
-            if found.end() < len(source.text) or found.lastgroup == "all" or source.ended:
-                return found[0]
+            match = pattern.match(source.text, source.pos)
+            assert match is not None  # every pattern here matches the empty string
+            if match.end() < len(source.text) or match.lastgroup == "all" or source.ended:
+                return match[0]
             yield
 
 

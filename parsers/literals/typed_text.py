@@ -122,10 +122,10 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
             return typed_text(text, kinds - OR_TEXT)
         except Fault:
             return text, True
-    found = untyped(text) if "string" in kinds else _literal_of(text, kinds)
-    if found is None:
+    reading = untyped(text) if "string" in kinds else _literal_of(text, kinds)
+    if reading is None:
         raise Fault(Reason.NOT_A_LITERAL)
-    value, repaired = found
+    value, repaired = reading
     kind = kind_of(value)
     if kinds == ANY_JSON:
         return value, repaired
@@ -145,7 +145,7 @@ def typed_text(text: str, kinds: Kinds) -> tuple[Any, bool]:
 
 
 def _literal_of(text: str, kinds: frozenset[str]) -> tuple[Any, bool] | None:
-    """As `typed_text`, where no text is allowed; None for text that can be no value."""
+    """What `typed_text` returns where no text is allowed; None for text that can be no value."""
     word = text.strip()
     if word.lower() in _IN_ANY_CASE and (word[0] in "nN" or kinds == ANY_JSON or "boolean" in kinds):
         return _IN_ANY_CASE[word.lower()], word not in CONSTANTS  # `TRUE`, `NULL` [loose-tags]

@@ -401,10 +401,10 @@ class LiteralReader:
             return False
         frame, source = self.frames[-1], self.source
         plain = _COLON if frame.expects_key else _NEXT_KEY if frame.keys else _NEXT_ITEM
-        found = plain.match(source.text, source.pos)
-        if found is None:
+        match = plain.match(source.text, source.pos)
+        if match is None:
             return False
-        return True if found[1] else False if source.ended else None
+        return True if match[1] else False if source.ended else None
 
     def fits_after(self, inner: bool) -> Generator[None, None, bool]:
         """Whether what comes next shows that the quote just read closes its string.

@@ -132,7 +132,7 @@ class JsonContainers(RawWriter):
     constants = PYTHON
 
     def raw(self, value: Any) -> str:
-        """See `RawWriter`."""
+        """A value between tags: lists and objects are JSON."""
         if isinstance(value, (list, tuple, Mapping)):
             return Writer(self._reserved, JSON).value(value)
         return super().raw(value)
@@ -144,7 +144,7 @@ class PythonText(RawWriter):
     constants = PYTHON
 
     def string(self, text: Any) -> str:
-        """See `Writer`."""
+        """A string in a list or an object, in single quotes where it needs no escape."""
         quoted = super().string(text)
         plain = quoted == f'"{text}"' and text.isprintable() and "'" not in text
         return f"'{text}'" if plain else quoted

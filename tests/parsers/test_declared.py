@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers import DIALECTS, Dialect, Markup, Reasoning, StreamParser, Text
+from parsers import DIALECTS, CallEnd, Dialect, Markup, Reasoning, StreamParser, Text
 from parsers.custom import InvalidDialect, load_declared
 from parsers.declared import declared_dialect
 from tests.parsers import test_laws
@@ -254,6 +255,12 @@ def test_no_broken_character_makes_a_call_that_nobody_wrote(name):
 
 BOTH = [("f", {"city": "Rome", "o": {"a": [1, True, None]}}), ("g", {})]
 JSON_OF_BOTH = ('{"city": "Rome", "o": {"a": [1, true, null]}}', "{}")
+
+
+def test_a_comma_that_is_missing_between_two_objects_is_repaired_as_in_the_known_formats():
+    for name in ("list", "command-r7b"):
+        events = read(name, whole(re.sub(r"},\s*{", "}{", DIALECTS[name].render(BOTH))))
+        assert [event.repaired for event in events if isinstance(event, CallEnd)] == [True, False]
 
 
 @pytest.mark.parametrize(

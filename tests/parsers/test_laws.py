@@ -21,7 +21,6 @@ from parsers import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
-    Dialect,
     Event,
     Malformed,
     Reasoning,
@@ -128,9 +127,8 @@ def check_any_output(dialect: str, data: st.DataObject) -> None:
         check_spelled_markers_are_data(dialect, raw.translate(unable))
 
 
-def resumes(table: Dialect, raw: str) -> bool:
-    """Whether the output goes on with a header that the prompt has begun: it may be a call without a marker."""
-    return table.resumed != "" and raw.startswith((table.resumed, table.resumed.lstrip()))
+HEADERS = {"harmony": (" to=", "to="), "muse": (" to=", "to="), "functionary32": ("all\n",)}
+"""How an output goes on with a header that the prompt has begun: it may be a call without a marker."""
 
 
 def check_nothing_is_taken_back(dialect: str, raw: str, at: int, given: dict[str, Any]) -> None:
@@ -151,16 +149,16 @@ def check_nothing_is_taken_back(dialect: str, raw: str, at: int, given: dict[str
 
 def check_text_is_held_only_while_it_may_be_a_marker(dialect: str, raw: str) -> None:
     """Or the white space that belongs to one. Inside blocks, what follows decides; there the check stops."""
-    table = DIALECTS[dialect]
+    table, headers = DIALECTS[dialect], HEADERS.get(dialect, ())
     parser = StreamParser(table)
     end = 0
     for count, char in enumerate(raw, 1):
         events = parser.feed(char)
         end = events[-1].end if events else end
         called = any(isinstance(event, CallStart) for event in events)
-        if called or any(m in raw[:count] for m in table.openers) or resumes(table, raw[:count]):
+        if called or any(m in raw[:count] for m in table.openers) or raw.startswith(headers, 0, count):
             break
-        if any(resumed.startswith(raw[:count]) for resumed in (table.resumed, table.resumed.lstrip())):
+        if any(header.startswith(raw[:count]) for header in headers):
             continue
         held = raw[end:count]
         assert not held or any(pattern.startswith(held) for pattern in with_spaces(dialect))
@@ -181,7 +179,7 @@ def check_markers_do_not_leak(dialect: str, raw: str) -> None:
 def check_spelled_markers_are_data(dialect: str, raw: str) -> None:
     """When the vocabulary has them as tokens: not phrases of ordinary words, nor a header that the prompt began."""
     table = DIALECTS[dialect]
-    if resumes(table, raw) or any(phrase in raw for phrase in table.phrases):
+    if raw.startswith(HEADERS.get(dialect, ())) or any(phrase in raw for phrase in table.phrases):
         return
     events = merged(read(dialect, [(raw, False)], atomic=frozenset(table.markers)))
     assert events == ([Text(raw, 0, len(raw))] if raw else [])

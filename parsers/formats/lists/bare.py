@@ -34,7 +34,7 @@ class BareList(ListBlock):
     """Reads one list without markers, if it is one. `source.pos` is at its bracket."""
 
     def __init__(self, context: Context) -> None:
-        self._trial = Trial(context.emit, context.tools)
+        self._trial = Flawless(context.emit, context.tools)
         super().__init__(replace(context, emit=self._trial))
         self.bracketed = True
         self._outer = context.emit
@@ -71,13 +71,11 @@ class BareList(ListBlock):
         yield
 
 
-class Trial(Emitter):
+class Flawless(Emitter):
     """Events that are only written if nothing about them is wrong."""
 
     def __init__(self, emit: Emitter, tools: Mapping[str, Tool]) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self._tools = tools
 
     def call_start(self, name: str, end: int, fits: Fits = None) -> int:
@@ -109,12 +107,12 @@ class BareOpening:
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether one begins with the `[` at `index`; None while more text may make one."""
-        found = _NAME_OPENED.match(text, index + 1)
-        assert found is not None  # it matches the empty string
-        name, opened = found.groups()
+        match = _NAME_OPENED.match(text, index + 1)
+        assert match is not None  # it matches the empty string
+        name, opened = match.groups()
         if opened:
             return name in self._short
-        return None if found.end() == len(text) and begins_one(name, self._sorted) else False
+        return None if match.end() == len(text) and begins_one(name, self._sorted) else False
 
     def read(self, context: Context) -> Reading:
         """Read the list as calls, or leave the position where it was."""

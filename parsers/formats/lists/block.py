@@ -12,25 +12,21 @@ from ...dialect import Context
 from ...engine.driver import Call
 from ...engine.faults import Fault
 from ...engine.source import Reading
-from ...engine.writer import NAME, CallWriter
+from ...engine.writer import NAME
 from ...events import Reason
 from ...literals.block import LiteralBlock
-from ...literals.object_call import JsonCall
+from ...literals.object_call import JsonCall, ObjectShape
 from .pythonic import PythonicCall
+
+_OBJECT = ObjectShape(loose=False)
 
 
 class ListBlock(LiteralBlock):
     """Reads one block. `source.pos` is at the start marker when `read` begins."""
 
-    json: type[JsonCall] = JsonCall
-    """The notation of an element that begins with a brace."""
-    pythonic: type[PythonicCall] = PythonicCall
-    """The notation of any other element."""
-
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._body = self.start
-        self._writer: CallWriter | None = None  # of the call at hand
         self._torn_name = False  # the last element may be the beginning of the next one's name
 
     def read(self) -> Reading:
@@ -39,9 +35,7 @@ class ListBlock(LiteralBlock):
         source.keep_from(self.start)
         source.pos += len((yield from source.marker()))
         self._body = source.offset
-        yield from self.opening_fence()
-        self.bracketed = (yield from source.space()) == "["
-        source.pos += self.bracketed
+        yield from self.opening()
         if (yield from self.elements()):
             yield from self.close()
         source.keep_from(None)
@@ -69,15 +63,15 @@ class ListBlock(LiteralBlock):
         self.emit.markup(source.offset)
         start = source.offset
         call = self.call_at(char)
-        self._writer = call.writer
         call.writer.only_declared |= self._torn_name  # `[get_wea,her(...)]` has no call [torn-string]
         read = yield from self.read_call(call, start)
         self._torn_name = not read and NAME.fullmatch(source.since(start).strip()) is not None
 
     def call_at(self, char: str) -> Call:
         """A reader for the element that begins with `char`."""
-        notation = self.json if char == "{" else self.pythonic
-        return notation(self.context, self.span, self.follows_call)
+        if char == "{":
+            return JsonCall(self.context, self.span, self.follows_call, _OBJECT)
+        return PythonicCall(self.context, self.span, self.follows_call)
 
     def confirm(self) -> Reading:
         """A call is complete once a separator, the end of the list or a marker follows [call-is-whole]."""
@@ -97,8 +91,8 @@ class ListBlock(LiteralBlock):
 
     def _goes_on(self) -> Generator[None, None, bool]:
         """Whether the bracket came too early, since an argument follows: `f(a=1), b=2)` [closed-early]."""
-        source, writer = self.source, self._writer
-        if writer is None or writer.tool is None:
+        source, writer = self.source, self.writer
+        if writer.tool is None:
             return False
         start = source.offset
         source.pos += 1
@@ -171,35 +165,3 @@ class ListBlock(LiteralBlock):
             done += len(piece)
             source.pos += len(piece)
         return True
-
-    # -- looking ahead --------------------------------------------------------------------------------
-
-    def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
-        """Whether what comes next fits behind a whole call. Reads ahead; the caller goes back.
-
-        `inner`: a string of the call holds unescaped quotes, so that `)]` may be text as well: it only
-        counts where the block ends [inner-quote]. `opener`: what the next call of the same notation opens
-        with, "(" behind its name or "{".
-        """
-        source = self.source
-        start = source.offset
-        char = yield from source.space()
-        if (yield from self.may_end()):
-            return True
-        if char == "]":
-            source.pos += 1
-            return not inner or (yield from self.ends_here())
-        if char == ",":
-            source.pos += 1
-            char = yield from source.space()
-            if char == "]":
-                return True
-        elif "\n" not in source.since(start):
-            return False
-        elif char == "`":
-            return (yield from self.ends_here())
-        if char == "" or opener == "{":
-            return char in ("", "{")
-        name = yield from source.run(NAME)
-        follower = yield from source.space()
-        return not follower or (name != "" and follower == "(")

@@ -18,6 +18,7 @@ from ...engine.spans import Span
 from ...engine.tools import Tool
 from ...events import Reason
 from .block import ListBlock
+from .pythonic import PythonicCall
 
 CODE = Span("<code>", "</code>")
 
@@ -65,7 +66,7 @@ class CodeBlock(ListBlock):
         yield
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`."""
+        """Read one call. A closing tag that the output cuts off is markup."""
         source = self.source
         if source.cut_marker(self.span.close):
             source.pos = len(source.text)
@@ -88,7 +89,7 @@ class CodeBlock(ListBlock):
         yield
 
     def at_marker(self, markers: tuple[str, ...]) -> Generator[None, None, bool]:
-        """See `ListBlock`; the tag is no marker of the dialect."""
+        """Whether one of `markers` comes next: the closing tag is none of the dialect's."""
         closes = (yield from self.source.ahead((self.span.close,))) in markers
         return closes or (yield from super().at_marker(markers))
 
@@ -103,8 +104,8 @@ class CodeOpening:
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether a block begins at `index`; None while more text may make it so."""
-        if found := _CALL.match(text, index):
-            return not self._tools or found[1] in self._tools
+        if match := _CALL.match(text, index):
+            return not self._tools or match[1] in self._tools
         if not text.startswith(CODE.open, index):
             return None if CODE.open.startswith(text[index:]) else False
         return None if _CALL_SO_FAR.match(text, index + len(CODE.open)) else False
@@ -128,20 +129,20 @@ class FencedBlock(CodeBlock):
         self._printed = False  # the call at hand stands in `print`
 
     def opened(self) -> Reading:
-        """See `CodeBlock`: the fence and its line."""
+        """Read the fence and its line."""
         self.source.pos += len(self.span.close)
         self.source.pos = self.source.text.index("\n", self.source.pos) + 1
         return
         yield
 
     def call_at(self, char: str) -> Call:
-        """See `ListBlock`. Without the markers of the format a call is always a repaired one."""
-        call = self.pythonic(self.context, self.span, self.follows_call)
+        """A reader for a call, which without the markers of the format is always a repaired one."""
+        call = PythonicCall(self.context, self.span, self.follows_call)
         call.writer.repaired = call.writer.only_declared = True
         return call
 
     def element(self, char: str) -> Reading:
-        """See `ListBlock`; `print(` or `tool_code =` in front of the call is markup."""
+        """Read one call; `print(` or `tool_code =` in front of it is markup."""
         source = self.source
         start = source.offset
         self._printed = (yield from source.either((_PRINT,))) != ""
@@ -171,7 +172,7 @@ class FencedBlock(CodeBlock):
             yield from super().confirm()
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
-        """See `ListBlock`."""
+        """Whether what comes next fits behind a call, or behind the one in `print`."""
         if self._printed:
             if (char := (yield from self.source.space())) != ")":
                 return not char

@@ -42,8 +42,7 @@ class LeadingList(ListBlock):
 
     def __init__(self, context: Context) -> None:
         self._outer = context.emit
-        attempt = Emitter()  # its events wait until the list is certain to be one of calls
-        attempt.end, attempt.calls = context.emit.end, context.emit.calls
+        attempt = Emitter(context.emit)  # its events wait until the list is certain to be one of calls
         super().__init__(replace(context, emit=attempt))
         self.bracketed = True
         self._certain = False

@@ -47,7 +47,10 @@ class PythonicCall(LiteralCall):
             if char == "*":
                 yield from self._unpack()
             else:
-                yield from self._argument()
+                key = yield from self._parameter()
+                if (source.ready() or (yield from source.space())) in (",", ")"):
+                    raise Fault(Reason.MISSING_VALUE)
+                yield from self.values.argument(key, ")")
             if (source.ready() or (yield from source.space())) == ",":
                 source.pos += 1
         source.pos += 1
@@ -55,13 +58,6 @@ class PythonicCall(LiteralCall):
     def closers(self) -> list[str]:
         """The brackets that are open, outermost first."""
         return [")"] * self._opened + super().closers()
-
-    def _argument(self) -> Reading:
-        source = self.source
-        key = yield from self._parameter()
-        if (source.ready() or (yield from source.space())) in (",", ")"):
-            raise Fault(Reason.MISSING_VALUE)
-        yield from self.values.argument(key, ")")
 
     def _parameter(self) -> Generator[None, None, str]:
         """The name of the next argument, its `=` included."""

@@ -27,16 +27,8 @@ _CALLING_TOOL = "[Calling tool:"
 _NAME_BEGUN = re.compile(r"""[\s\[`\w\-]*\{\s*"name"\s*:\s*"([^"\\]*)""")
 
 
-class BareCall(UnmarkedCall):
-    """An object where the format has other calls."""
-
-    promised = False
-
-
 class CallingToolCall(UnmarkedCall):
     """`[Calling tool: f({"a": 1})]`, as small quantizations write it [calling-tool]."""
-
-    promised = False
 
     def read(self) -> Reading:
         """Read name and arguments. Raises Fault."""
@@ -61,7 +53,7 @@ class CallingToolBlock(UnmarkedBlock):
     def read(self) -> Reading:
         """Read the call, which no list can hold."""
         self.emit.markup(self.source.offset)
-        call = CallingToolCall(self.context, self.span, self.follows_call)
+        call = CallingToolCall(self.context, self.follows_call, promised=False)
         yield from self.read_call(call, self.source.offset)
 
 
@@ -98,12 +90,12 @@ class Waiting(Attempt):
     def call_end(
         self, name: str, arguments: dict[str, Any], repaired: bool, end: int, fits: Fits = None
     ) -> None:
-        """See `Emitter`: a call without its markers is a repaired one."""
+        """Close a call: without its markers it is a repaired one."""
         self._first_is_over(arguments)
         super().call_end(name, arguments, True, end, fits)
 
     def is_echo(self, identity: Callable[[], str]) -> bool:
-        """See `Emitter`: without markers a call is one if it did not stand between them before."""
+        """Without markers a call is one if it did not stand between them before."""
         if self._marked is None:
             self._marked = {marked() for marked in self._outer.marked}
         call = identity()
@@ -121,7 +113,7 @@ class Waiting(Attempt):
         index: int | None = None,
         partial: dict[str, Any] | None = None,
     ) -> None:
-        """See `Emitter`: what is no call refuses all, but for one that the output cuts off, or an echo."""
+        """What is no call refuses all, but for one that the output cuts off, or an echo."""
         self._first_is_over(partial or {})
         if reason not in (Reason.TRUNCATED, Reason.ECHO):
             self.refused = self.refused or reason
@@ -196,11 +188,9 @@ class BareCalls:
             calling = (yield from source.ahead((_CALLING_TOOL,))) != ""
             if not calling and (yield from source.char()) not in ("{", "["):
                 return
-            block = (
-                CallingToolBlock(context, attempt) if calling else UnmarkedBlock(context, attempt, BareCall)
-            )
+            block = CallingToolBlock if calling else UnmarkedBlock
             try:
-                yield from block.read()
+                yield from block(context, attempt, promised=False).read()
             except Fault:
                 return
             self._end = source.offset

@@ -1,8 +1,8 @@
 """A block of calls that are JSON objects: one of them, several, or a list.
 
-It is read as a block of LFM2 is, with these differences: an object is complete with its own brace, whatever
-comes next; nothing else is a call; and where the end of the output stands in for the end marker, nothing is
-amiss, since end markers are often stop tokens, which are not printed.
+An object is complete with its own brace, whatever comes next, and nothing else is a call. Where the end of
+the output stands in for the end marker, nothing is amiss, since end markers are often stop tokens, which are
+not printed.
 """
 
 from __future__ import annotations
@@ -10,30 +10,41 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from ...dialect import Context, Grammar, GrammarFactory
+from ...dialect import Context
+from ...engine.driver import Call
 from ...engine.source import Reading
 from ...events import Reason
-from ...literals.object_call import JsonCall, KeyedCall, LooseJsonCall, ToolNameCall
-from ..lists.block import ListBlock
+from ...literals.block import LiteralBlock
+from ...literals.object_call import NAMED, JsonCall, ObjectShape
 
 _CLOSERS = ")]}"
 _SURPLUS = re.compile(r"[)\]}]*")
 _SURPLUS_IN_LIST = re.compile(r"[)}]*")
 
 
-class JsonBlock(ListBlock):
+class JsonBlock(LiteralBlock):
     """Reads one block. `source.pos` is at its marker when `read` begins."""
 
-    json: type[JsonCall] = LooseJsonCall
     separators = ","
     """What may stand between two objects, besides white space."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, shape: ObjectShape = NAMED) -> None:
         super().__init__(context)
+        self._shape = shape
         dialect = context.dialect
         answers = (marker for span in dialect.answers for marker in (span.open, span.close))
         self.ends = (*self.ends, *answers, *dialect.slips)
         self._after: int | None = None  # behind the last object that was read or kept
+
+    def read(self) -> Reading:
+        """Read the block and what belongs to it; `source.pos` is behind it afterwards."""
+        source = self.source
+        source.keep_from(self.start)
+        source.pos += len((yield from source.marker()))
+        yield from self.opening()
+        if (yield from self.elements()):
+            yield from self.close()
+        source.keep_from(None)
 
     def elements(self) -> Generator[None, None, bool]:
         """Read the calls; True when they are followed by the end of the block, or by what ends it."""
@@ -49,21 +60,14 @@ class JsonBlock(ListBlock):
             if char in self.separators:
                 source.pos += 1
             elif char in _CLOSERS and self._after is not None:
-                yield from self._surplus()
+                self.emit.markup(source.offset)
+                yield from self.surplus(_SURPLUS_IN_LIST if self.bracketed else _SURPLUS)
+                self._after = source.offset
             elif self.bracketed or self._after is None or (yield from self.is_element(char)):
                 yield from self.element(char)
                 self._after = source.offset
             elif not (yield from self.closing_fence()):
                 return True
-
-    def _surplus(self) -> Reading:
-        """Keep brackets that close nothing: `{"name": "f", "arguments": {}}}` is a frequent slip."""
-        source = self.source
-        self.emit.markup(source.offset)
-        start = source.offset
-        yield from source.run(_SURPLUS_IN_LIST if self.bracketed else _SURPLUS)
-        self._after = source.offset
-        self.emit.malformed(source.since(start), Reason.SYNTAX, source.offset)
 
     def is_element(self, char: str) -> Generator[None, None, bool]:
         """Whether a call begins here, with `char`."""
@@ -72,14 +76,19 @@ class JsonBlock(ListBlock):
 
     def element(self, char: str) -> Reading:
         """Read an object. Anything else is kept, up to where one can begin."""
-        if (yield from self.is_element(char)):
-            yield from super().element(char)
-            return
+        is_call = yield from self.is_element(char)
         self.emit.markup(self.source.offset)
         start = self.source.offset
+        if is_call:
+            yield from self.read_call(self.call_at(char), start)
+            return
         self.faulty = True
         yield from self._skip_garbage()
         self.emit.malformed(self.source.since(start), Reason.NOT_A_CALL, self.source.offset)
+
+    def call_at(self, char: str) -> Call:
+        """A reader for the call that begins with `char`."""
+        return JsonCall(self.context, self.span, self.follows_call, self._shape)
 
     def _skip_garbage(self) -> Reading:
         """Skip what is no call: an item of the list, or everything up to a line that is an object."""
@@ -105,8 +114,8 @@ class JsonBlock(ListBlock):
         """
         if (yield from self.source.char()) != "{":
             yield from self.bounded()
-        elif self.bracketed and self._writer is not None:
-            self._writer.repaired = True
+        elif self.bracketed:
+            self.writer.repaired = True
 
     def follows_call(self, inner: bool, opener: str) -> Generator[None, None, bool]:
         """Anything may follow, unless unescaped quotes make it doubtful which brace ends the object."""
@@ -146,38 +155,3 @@ class JsonBlock(ListBlock):
                 self.emit.malformed("", Reason.MISSING_END, self._after)
             return
         self.emit.markup(source.offset)
-
-
-class ToolNameBlock(JsonBlock):
-    """`[{"tool_name": "f", "parameters": {}}]`."""
-
-    json = ToolNameCall
-
-
-class KeyedBlock(JsonBlock):
-    """`[{"f": {}}]`."""
-
-    json = KeyedCall
-
-
-class ByFirstCharacter:
-    """A block whose grammar its first character decides: the same marker opens several notations."""
-
-    def __init__(
-        self, context: Context, grammars: dict[str, GrammarFactory], otherwise: GrammarFactory
-    ) -> None:
-        self._context = context
-        self._grammars = grammars
-        self._otherwise = otherwise
-
-    def read(self) -> Reading:
-        """Look at the first character behind the marker, go back, and read."""
-        source = self._context.source
-        start = source.offset
-        source.keep_from(start)
-        source.pos += len((yield from source.marker()))
-        char = yield from source.space()
-        source.rewind(start)
-        source.keep_from(None)
-        grammar: Grammar = self._grammars.get(char, self._otherwise)(self._context)
-        yield from grammar.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from ...engine.driver import Call
 from ...engine.writer import NAME
 from ..lists.pythonic import PythonicCall
 from .block import JsonBlock
@@ -15,18 +16,23 @@ class BuiltinCall(PythonicCall):
     """`brave_search.call(query="x")` calls `brave_search`."""
 
     def start(self, name: str) -> None:
-        """See `Call`."""
+        """Open the call under the name of its tool."""
         super().start(name.removesuffix(_CALL))
 
 
 class PythonTagBlock(JsonBlock):
     """Reads one block, whose end is that of the turn. Other Python in it is code, and no call."""
 
-    pythonic = BuiltinCall
     separators = ",;"
 
+    def call_at(self, char: str) -> Call:
+        """A reader for an object, or for a builtin tool's call."""
+        if char == "{":
+            return super().call_at(char)
+        return BuiltinCall(self.context, self.span, self.follows_call)
+
     def is_element(self, char: str) -> Generator[None, None, bool]:
-        """See `JsonBlock`."""
+        """Whether an object begins here, or a builtin tool's call."""
         if not char.isidentifier():
             return (yield from super().is_element(char))
         source = self.source

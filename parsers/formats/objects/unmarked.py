@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import replace
 
 from ...dialect import Context, Inside
-from ...engine.driver import Call
+from ...engine.driver import Call, FollowsCall
 from ...engine.emitter import Emitter
 from ...engine.faults import Fault
 from ...engine.source import Reading
@@ -24,7 +24,7 @@ from ...engine.tools import Tool
 from ...engine.turn import MarkedTurn, Stops
 from ...events import Fits, Reason
 from ...literals.near import is_near
-from ...literals.object_call import ABOUT_A_CALL, LooseJsonCall
+from ...literals.object_call import ABOUT_A_CALL, JsonCall
 from ...literals.skipping import QUOTES
 from ..lists.bare import MAX_REREAD
 from .block import JsonBlock
@@ -48,9 +48,7 @@ class Attempt(Emitter):
     """
 
     def __init__(self, emit: Emitter, names: Collection[str] | None, *, near: bool = False) -> None:
-        super().__init__()
-        self.end = emit.end
-        self.calls = emit.calls
+        super().__init__(emit)
         self.amiss = emit.amiss
         self.certain = False
         self._names = names
@@ -75,11 +73,15 @@ class Attempt(Emitter):
         super().json(piece, end)
 
 
-class UnmarkedCall(LooseJsonCall):
-    """An object with a name and arguments, and with nothing strange beside them."""
+class UnmarkedCall(JsonCall):
+    """An object with a name and arguments, and with nothing strange beside them.
 
-    promised = True
-    """Whether the format has such calls, so that one is certain as soon as its arguments are complete."""
+    `promised`: whether the format has such calls, so that one is certain once its arguments are complete.
+    """
+
+    def __init__(self, context: Context, follows_call: FollowsCall, *, promised: bool) -> None:
+        super().__init__(context, NOWHERE, follows_call)
+        self._promised = promised
 
     def read(self) -> Reading:
         """Read the object. One that has a schema for its arguments declares a tool, and calls none."""
@@ -91,7 +93,7 @@ class UnmarkedCall(LooseJsonCall):
 
     def other_member(self, key: str) -> Reading:
         """Read what APIs write beside a call. With a member like `"result"` the object tells of one."""
-        if key != "function" and key not in ABOUT_A_CALL and not (self.promised and self.complete):
+        if key != "function" and key not in ABOUT_A_CALL and not (self._promised and self.complete):
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_member(key)
 
@@ -100,18 +102,18 @@ class UnmarkedCall(LooseJsonCall):
 
     def other_arguments(self) -> Reading:
         """Read null or a string, but only a string where the format has no such calls."""
-        if not self.promised and (yield from self.source.char()) not in QUOTES:
+        if not self._promised and (yield from self.source.char()) not in QUOTES:
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_arguments()
 
 
 class UnmarkedBlock(JsonBlock):
-    """Reads one object, or one list. `source.pos` is at its bracket."""
+    """Reads one object, or one list. `source.pos` is at its bracket. `promised`: as for `UnmarkedCall`."""
 
-    def __init__(self, context: Context, attempt: Attempt, json: type[UnmarkedCall] = UnmarkedCall) -> None:
+    def __init__(self, context: Context, attempt: Attempt, *, promised: bool = True) -> None:
         super().__init__(replace(context, emit=attempt))
-        self.json = json
         self.span = NOWHERE
+        self._promised = promised
         self._attempt = attempt
 
     def read(self) -> Reading:
@@ -124,6 +126,10 @@ class UnmarkedBlock(JsonBlock):
         if not self._attempt.certain:
             raise Fault(Reason.NOT_A_CALL)
         self.emit.markup(source.offset)
+
+    def call_at(self, char: str) -> Call:
+        """A reader for an object."""
+        return UnmarkedCall(self.context, self.follows_call, promised=self._promised)
 
     def element(self, char: str) -> Reading:
         """Read one item. A list that begins with anything else is content."""

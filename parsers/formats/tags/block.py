@@ -14,8 +14,9 @@ from ...engine.source import Reading
 from ...engine.spans import Span
 from ...engine.tools import Tool
 from ...events import Reason
-from ...literals.raw import Ends
-from .call import FUNCTION, Shape, TagCall, begins_call
+from ...literals.raw import Ends, stops_at
+from .call import TagCall, begins_call
+from .shape import FUNCTION, Shape
 
 # Bounded, since text that may be a beginning is looked at again with each piece of output.
 _BLANKS = re.compile(r"[ \t\r\n]{0,64}")
@@ -32,7 +33,7 @@ class TagBlock(FramedBlock):
         self._stops, self._far_stops = _stops_of(shape, self.span, context.dialect.ends)
 
     def read(self) -> Reading:
-        """See `FramedBlock`. A tag that no marker announces begins a call only if it goes on like one."""
+        """Read the block. A tag that no marker announces begins a call only if it goes on like one."""
         if opener := (yield from self.source.ahead((self.span.open, *self.shape.alias(self.span.open)))):
             self.span = replace(self.span, open=opener)
             yield from super().read()
@@ -97,16 +98,16 @@ class TagBlock(FramedBlock):
             source.rewind(end)
 
     def call(self) -> TagCall:
-        """See `FramedBlock`."""
+        """A reader for the call that comes next."""
         return TagCall(self.context, self.shape)
 
     def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
+        """Whether the tag of a call comes next, or its beginning at the end of the output."""
         tags = (self.shape.call, *self.shape.alias(self.shape.call))
         return (yield from self.source.ahead(tags)) != "" or any(map(self.cut, tags))
 
     def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`. Where tags cannot be trusted, only a marker ends what is kept."""
+        """Go on to the next tag of a call or a marker. Where tags cannot be trusted, only a marker counts."""
         stops = self._stops if fault.balanced else self._far_stops
         end = yield from stops.skip(self.source)
         if end == self.call_end:
@@ -120,7 +121,7 @@ class LoneTagBlock(TagBlock):
     """A call that stands between no markers but its own tags."""
 
     def read(self) -> Reading:
-        """See `TagBlock`."""
+        """Read the call, behind which nothing belongs to it."""
         self.source.keep_from(self.start)
         yield from self.read_lone_call()
         self.source.keep_from(None)
@@ -181,4 +182,4 @@ def _stops_of(shape: Shape, span: Span, ends: tuple[str, ...]) -> tuple[Ends, En
     outer = (span.close, span.open, *shape.alias(span.open), *ends)
     markers = [marker for marker in outer if not marker.startswith(shape.call)]
     calls = (shape.call_end, shape.call, *shape.alias(shape.call))
-    return Ends(dict.fromkeys((*calls, *markers), ())), Ends(dict.fromkeys(markers, ()))
+    return stops_at((*calls, *markers)), stops_at((*markers,))

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import cache
 
 from ...dialect import Context
@@ -31,8 +30,8 @@ from ...engine.source import Reading, Source
 from ...engine.spans import NOWHERE
 from ...engine.writer import NAME
 from ...events import Reason
-from ...literals.near import ESCAPE, NearTags, is_near, near_tags
-from ...literals.object_call import ArgumentsCall
+from ...literals.near import ESCAPE, is_near
+from ...literals.object_call import JsonCall
 from ...literals.raw import QUOTING, Ends, RawCall
 from ...literals.typed_text import (
     ANY_JSON,
@@ -43,103 +42,14 @@ from ...literals.typed_text import (
     holds_no_tags,
     replace_lone,
 )
+from .shape import CRLF, LINE_ENDS, NO_KEY, Shape
 
 _TAG = re.compile(r"[^<>\n]*")
 _QUOTED = {quote: re.compile(rf"[^{quote}<>\n]*") for quote in "\"'"}
 _WORD = re.compile(r"[^\s<>\"']*")
 _ATTRIBUTE = re.compile(r"""\s+([\w:.\-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'=/]+)""")
 _ATTRIBUTES = re.compile(rf"(?:{_ATTRIBUTE.pattern})*\s*/?")
-NO_KEY = re.compile(r"""[\s="'`]""")
-"""What is in no name of an argument: a piece of its tag would be [torn-attribute]."""
-_CRLF = "\r\n"
-_LINE_ENDS = (_CRLF, "\n")
 _BOOLEANS = {"true": STRING, "false": ANY_JSON}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How the tags are spelled.
-
-    `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
-    quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
-    ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
-    that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
-    this format at times leave out. `inserted`: a beginning of opening tags, and what some models write behind
-    it; `blanks`: what others write in place of the blank in them. `strays`: the tags that may stand behind a
-    whole call and mean nothing there.
-    """
-
-    call: str
-    call_end: str
-    parameter: str
-    parameter_end: str
-    quote: str = ""
-    around: tuple[str, ...] = ()
-    verbatim: tuple[str, str] | None = None
-    slips: tuple[str, ...] = ()
-    inserted: tuple[str, str] = ("", "")
-    blanks: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
-
-    def alias(self, tag: str) -> tuple[str, ...]:
-        """How else an opening tag may be written, if at all."""
-        behind, inserted = self.inserted
-        collapsed = (tag.replace(" ", blank, 1) for blank in self.blanks)
-        return (tag.replace(behind, behind + inserted, 1),) if inserted else (*collapsed,)
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Every tag, as far as it is the same in all calls."""
-        return (self.call, self.call_end, self.parameter, self.parameter_end)
-
-    @property
-    def near(self) -> NearTags:
-        """What is nearly one of them."""
-        closers = (self.parameter_end, self.call_end)
-        return near_tags(closers, (self.parameter, self.call), "\n" in self.around)
-
-
-FUNCTION = Shape(
-    "<function=",
-    "</function>",
-    "<parameter=",
-    "</parameter>",
-    around=_LINE_ENDS,
-    slips=("<parameter=", "</function>"),
-    strays=("</function>", "</function_invocation>"),
-)
-"""Qwen3-Coder, and what follows it."""
-FUNCTION_INLINE = Shape("<function=", "</function>", "<parameter=", "</parameter>", around=_LINE_ENDS)
-"""Seed-OSS, which writes no line ends around most values [loose-tags]."""
-INVOKE = Shape("<invoke name=", "</invoke>", "<parameter name=", "</parameter>", quote='"')
-"""MiniMax M2."""
-NAMED_FUNCTION = Shape(
-    "<function name=",
-    "</function>",
-    "<param name=",
-    "</param>",
-    quote='"',
-    verbatim=("<![CDATA[", "]]>"),
-    blanks=("", "\u0120"),
-)
-"""MiniCPM5."""
-
-
-DSML = "\uff5cDSML\uff5c"
-"""The token in the tags of DeepSeek's markup."""
-GCML = "\uff5cGCML\uff5c"
-"""The same in GigaChat's."""
-
-
-def dsml(token: str = DSML) -> Shape:
-    """DeepSeek's markup. `token`: the token in its tags."""
-    return Shape(
-        f"<{token}invoke name=",
-        f"</{token}invoke>",
-        f"<{token}parameter name=",
-        f"</{token}parameter>",
-        quote='"',
-    )
 
 
 class TagCall(RawCall):
@@ -223,7 +133,8 @@ class TagCall(RawCall):
         Its own brace completes it, if the call ends there: what follows is often a stop token.
         """
         source = self.source
-        yield from ArgumentsCall(self._context, self._block, self._object_ends, self.writer).read()
+        arguments = JsonCall(self._context, self._block, self._object_ends, writer=self.writer)
+        yield from arguments.read_arguments()
         end = self.writer.complete = source.offset
         yield from source.space()
         if not (yield from source.either((self._shape.call_end,))):
@@ -251,7 +162,7 @@ class TagCall(RawCall):
         kinds = self._kinds = self._declared(attributes)
         yield from self._check_tag()
         self._holds_tags = False
-        self._on_its_line = not (yield from source.ahead(_LINE_ENDS))
+        self._on_its_line = not (yield from source.ahead(LINE_ENDS))
         # Behind a tag that "\n" follows, "\r" in front of the next one is text.
         opened = yield from source.either(shape.around)
         ends, verbatim_ends = self._ends[opened != "\n"]
@@ -269,11 +180,11 @@ class TagCall(RawCall):
         pieces = [f">{end}" for end in self._shape.around]
         if self._shape.quote:
             # a `>` in place of the blank in front, or of the first letter
-            pieces += [f'{name}="{said}">' for name in ("string", "tring") for said in _BOOLEANS]
+            pieces += [f'{name}="{boolean}">' for name in ("string", "tring") for boolean in _BOOLEANS]
         if tool is not None and self._argument not in tool.types:
             rest = len(self._argument)  # `sh>w_type>`, `sh>ow_type>`: a `>` for a character, or in between
             begun = [key for key in tool.types if key.startswith(self._argument)]
-            pieces += [f"{key[at:]}>" for key in begun for at in (rest, rest + 1) if key[at:]]
+            pieces += [f"{key[begin:]}>" for key in begun for begin in (rest, rest + 1) if key[begin:]]
         for piece in pieces:
             if (yield from source.ahead((piece,))):
                 raise Fault(Reason.SYNTAX)
@@ -282,16 +193,16 @@ class TagCall(RawCall):
         """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
         for name, value in _ATTRIBUTE.findall(attributes):
             if name == "string":
-                said = value.strip("\"'")
-                if said not in _BOOLEANS:
+                stated = value.strip("\"'")
+                if stated not in _BOOLEANS:
                     raise Fault(Reason.SYNTAX)
                 declared = self.kinds_of(self._argument)
-                if said == "true" and declared is not None and declared <= CONTAINERS:
+                if stated == "true" and declared is not None and declared <= CONTAINERS:
                     self.writer.repaired = True  # an object that is said to be text
                     return declared | OR_TEXT
-                if said == "false" and declared is not None and "string" in declared:
+                if stated == "false" and declared is not None and "string" in declared:
                     return frozenset({"json"}) | OR_TEXT
-                return _BOOLEANS[said]
+                return _BOOLEANS[stated]
             if is_near(name, "string"):
                 raise Fault(Reason.SYNTAX)
         return self.kinds_of(self._argument)
@@ -299,39 +210,39 @@ class TagCall(RawCall):
     # -- what ends a value ----------------------------------------------------------------------------
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the value ends at `end`, one of its tags, as the module's words say."""
         if self._is_verbatim:
             return True
         source, shape = self.source, self._shape
         start = source.offset
-        at_line = end[0] in _CRLF or self.before in ("", "\n")
+        at_line = end[0] in CRLF or self.before in ("", "\n")
         at_line = at_line or (self._on_its_line and self.before not in QUOTING)
         source.pos += len(end)
-        bare = end.lstrip(_CRLF)
+        bare = end.lstrip(CRLF)
         is_scalar = holds_no_tags(self._kinds)
         second = False
         if bare == shape.parameter_end:
-            found = is_scalar or not (
+            ends_value = is_scalar or not (
                 yield from self.is_mentioned(end, self._behind_parameter, self._turn_ends)
             )
         elif bare == shape.parameter:
-            found = is_scalar or (yield from self._begins_parameter(at_line))
+            ends_value = is_scalar or (yield from self._begins_parameter(at_line))
         elif bare == shape.call_end:
-            found = is_scalar or (yield from self.goes_on(self._behind_call, self._turn_ends))
-            found = found and (is_scalar or at_line or (yield from source.char()) != "")
+            ends_value = is_scalar or (yield from self.goes_on(self._behind_call, self._turn_ends))
+            ends_value = ends_value and (is_scalar or at_line or (yield from source.char()) != "")
         else:
-            found = False
+            ends_value = False
             second = is_scalar or (yield from self._begins_call(end))
         source.rewind(start)
-        if second or (found and self._holds_tags and bare != shape.parameter_end):
+        if second or (ends_value and self._holds_tags and bare != shape.parameter_end):
             raise Fault(Reason.UNCLOSED_STRING, balanced=is_scalar or not second)
-        if found and self.before == "" and bare != shape.parameter_end:
+        if ends_value and self.before == "" and bare != shape.parameter_end:
             raise Fault(Reason.MISSING_VALUE)
         # What ends in `>`, without its tag, ends in what is left of the tag.
-        if found and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
+        if ends_value and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING)
-        self._holds_tags |= not found
-        return found
+        self._holds_tags |= not ends_value
+        return ends_value
 
     def closes_nearly(self, end: str, tag: str) -> Generator[None, None, bool]:
         """Whether a broken tag closes the value [torn-tag]: an argument or the call's end must follow."""
@@ -343,9 +254,9 @@ class TagCall(RawCall):
         if not (yield from source.char()):
             raise Fault(Reason.TRUNCATED, balanced=False)  # it may be the beginning of another text
         closes = tag == shape.parameter_end and not self._holds_tags
-        bare = end.lstrip(_CRLF)
+        bare = end.lstrip(CRLF)
         if bare[0] != "<":  # inside a line, the character in front may stand for the `<`
-            closes = closes and (end[0] in _CRLF or self.before == "\n")
+            closes = closes and (end[0] in CRLF or self.before == "\n")
         follows = (shape.call_end, shape.parameter, *shape.alias(shape.parameter))
         closes = closes and (yield from self.goes_on(follows, self._turn_ends))
         source.rewind(start)
@@ -371,7 +282,7 @@ class TagCall(RawCall):
     def _begins_call(self, end: str) -> Generator[None, None, bool]:
         """Whether `end`, just read, begins another call, or ends the block and the next one begins."""
         source, shape = self.source, self._shape
-        if end.lstrip(_CRLF) == self._block.close:
+        if end.lstrip(CRLF) == self._block.close:
             yield from source.space()
             if not (yield from source.either((self._block.open,))):
                 return False

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...dialect import Calls, Render
 from ...engine.spans import Span
 from ...literals.writer import JSON, RawWriter, Writer
-from .call import NO_KEY, Shape
+from .shape import NO_KEY, Shape
 
 
 class Layout(Protocol):
@@ -49,7 +49,7 @@ class Tags:
 
     def _parameter(self, writer: RawWriter, key: str, value: Any) -> str:
         shape = self.shape
-        said = f' string="{json.dumps(isinstance(value, str))}"' if self.typed else ""
+        attribute = f' string="{json.dumps(isinstance(value, str))}"' if self.typed else ""
         around = "".join(shape.around[-1:])
         text = writer.raw(value)
         if not self.inline or text.startswith(shape.around) or text.endswith(shape.around):
@@ -58,7 +58,7 @@ class Tags:
         if NO_KEY.search(writer.key(key)):
             raise ValueError(f"{key!r:.40} cannot be the name of an argument in a tag")
         name = f"{shape.quote}{key}{shape.quote}"
-        return f"{shape.parameter}{name}{said}>{text}{shape.parameter_end}{self.newline}"
+        return f"{shape.parameter}{name}{attribute}>{text}{shape.parameter_end}{self.newline}"
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...dialect import Context, Dialect, Grammar, GrammarFactory
-from ...engine.spans import QWEN_THINK, THINK, Span
-from ...literals.writer import JsonContainers, PythonText, RawWriter
-from ..pairs import PairsOnlyBlock, tool_call
-from .block import LoneTagBlock, TagBlock, opening_of
-from .call import (
+from ..dialect import Context, Dialect, Grammar
+from ..engine.spans import QWEN_THINK, THINK, Span
+from ..literals.writer import JsonContainers, PythonText, RawWriter
+from .mixed import tool_call
+from .pairs.shape import GLM_ELSEWHERE
+from .tags.block import LoneTagBlock, TagBlock, opening_of
+from .tags.shape import (
     DSML,
     FUNCTION,
     FUNCTION_INLINE,
     GCML,
     INVOKE,
     NAMED_FUNCTION,
-    Shape,
     dsml,
 )
-from .written import Tags, alone, in_blocks, in_one_block, render_functions
+from .tags.written import Tags, alone, in_blocks, in_one_block, render_functions
 
-
-def _shaped(shape: Shape, block: type[TagBlock] = TagBlock) -> GrammarFactory:
-    """Blocks of calls whose tags are of that shape."""
-
-    def grammar(context: Context) -> Grammar:
-        return block(context, shape)
-
-    return grammar
+_tool_call = tool_call(GLM_ELSEWHERE)
 
 
 def _coder(context: Context) -> Grammar:
     """The same, or a call whose block is not opened."""
     source = context.source
-    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else tool_call(PairsOnlyBlock)
+    block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else _tool_call
     return block(context)
 
 
@@ -56,7 +49,7 @@ SEED_OSS = Dialect(
     reasoning=Span("<seed:think>", "</seed:think>"),
     calls=Span("<seed:tool_call>", "</seed:tool_call>"),
     ends=("<seed:eos>",),
-    grammar=_shaped(FUNCTION_INLINE),
+    grammar=lambda context: TagBlock(context, FUNCTION_INLINE),
     opening=opening_of(FUNCTION_INLINE),
     renderers={"tags": in_blocks(Tags(FUNCTION_INLINE, inline=True), PythonText, between="")},
     shown=("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>"),
@@ -66,7 +59,7 @@ MINIMAX_M2 = Dialect(
     reasoning=THINK,
     calls=Span("<minimax:tool_call>", "</minimax:tool_call>"),
     ends=("[e~[",),
-    grammar=_shaped(INVOKE),
+    grammar=lambda context: TagBlock(context, INVOKE),
     opening=opening_of(INVOKE),
     renderers={"tags": in_one_block(Tags(INVOKE), RawWriter)},
     shown=("<minimax:tool_call>", "</minimax:tool_call>", *THINK.markers),
@@ -76,7 +69,7 @@ FUNCTIONARY = Dialect(
     name="functionary",
     calls=_FUNCTION_CALL,
     ends=("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>"),
-    grammar=_shaped(FUNCTION, LoneTagBlock),
+    grammar=lambda context: LoneTagBlock(context, FUNCTION),
     renderers={"object": render_functions(FUNCTION)},
     cores=dict.fromkeys(_FUNCTION_CALL.markers, ""),
     aliases=("functionary3.1",),
@@ -88,7 +81,7 @@ MINICPM5 = Dialect(
     reasoning=THINK,
     calls=_MINICPM_CALL,
     ends=("<|im_end|>", "</s>"),
-    grammar=_shaped(NAMED_FUNCTION, LoneTagBlock),
+    grammar=lambda context: LoneTagBlock(context, NAMED_FUNCTION),
     slips=NAMED_FUNCTION.alias(NAMED_FUNCTION.call),
     renderers={"tags": alone(Tags(NAMED_FUNCTION, newline=""), PythonText)},
     cores=dict.fromkeys((*_MINICPM_CALL.markers, *NAMED_FUNCTION.alias(NAMED_FUNCTION.call)), ""),
@@ -138,7 +131,7 @@ GIGACHAT35 = Dialect(
     reasoning=Span("<think>", "</think>", after_close=("\n\n",)),
     calls=_GCML_CALLS,
     ends=("<|message_sep|>", "</s>"),
-    grammar=_shaped(_GCML),
+    grammar=lambda context: TagBlock(context, _GCML),
     slips=(_GCML.call,),
     renderers={"tags": in_one_block(Tags(_GCML, typed=True), RawWriter, before="\n\n")},
     cores=dict.fromkeys((*_GCML_CALLS.markers, _GCML.call), GCML),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...dialect import Calls, Dialect
-from ...engine.spans import THINK, Span
-from ...literals.writer import JSON, PYTHON, Writer
-from .bare import bare_lists
-from .block import ListBlock
-from .leading import ListTurn
+from ..dialect import Calls, Dialect
+from ..engine.spans import THINK, Span
+from ..literals.writer import JSON, PYTHON, Writer
+from .lists.bare import bare_lists
+from .lists.block import ListBlock
+from .lists.leading import ListTurn
 
 
 def render_pythonic(span: Span, markers: Iterable[str], calls: Calls) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from ...dialect import Calls, Context, Dialect, Grammar, Render
-from ...engine.spans import QWEN_THINK, THINK, Span
-from ...events import MAX_DEPTH
-from ...literals.writer import JSON, Writer
-from ..lists.code import CodeOpening
-from ..pairs import PairsOnlyBlock
-from ..tags.block import TagBlock, functions_of_tools
-from ..tags.call import FUNCTION
-from .block import ByFirstCharacter, JsonBlock, KeyedBlock, ToolNameBlock
-from .python_tag import PythonTagBlock
-from .role import CALL_ROLE, ROLE_END, CallRole
-from .unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
+from ..dialect import Calls, Context, Dialect, Grammar, Render
+from ..engine.spans import QWEN_THINK, THINK, Span
+from ..events import MAX_DEPTH
+from ..literals.object_call import ObjectShape
+from ..literals.writer import JSON, Writer
+from .lists.code import CodeOpening
+from .mixed import JSON_BLOCKS, tool_call
+from .objects.block import JsonBlock
+from .objects.python_tag import PythonTagBlock
+from .objects.role import CALL_ROLE, ROLE_END, CallRole
+from .objects.unmarked import LeadingCalls, functools_lists, json_of_tools, leading_calls
+from .pairs.shape import GLM_ELSEWHERE
+from .tags.block import TagBlock, functions_of_tools
+from .tags.shape import FUNCTION
 
 
 def render_blocks(span: Span, markers: Iterable[str], calls: Calls) -> str:
@@ -112,10 +114,9 @@ _GRANITE_PHRASES: Mapping[str, Literal["open", "close"]] = {
 _CHATML_ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
-def _tool_call(context: Context) -> ByFirstCharacter:
-    """`<tool_call>`, with JSON, the tags of Qwen3-Coder, or a name and pairs as GLM writes them inside."""
-    objects = dict.fromkeys("{[`", JsonBlock)
-    return ByFirstCharacter(context, {"<": TagBlock, **objects}, PairsOnlyBlock)
+_TOOL_NAMES = ObjectShape(name_keys=("tool_name", "name"))
+_KEYED = ObjectShape(keyed=True)
+_tool_call = tool_call(GLM_ELSEWHERE, {**JSON_BLOCKS, "`": JsonBlock})  # in a Markdown fence as well
 
 
 def _llama(context: Context) -> Grammar:
@@ -187,7 +188,7 @@ COMMAND_R7B = Dialect(
     reasoning=Span("<|START_THINKING|>", "<|END_THINKING|>"),
     calls=Span("<|START_ACTION|>", "<|END_ACTION|>"),
     ends=("<|END_OF_TURN_TOKEN|>",),
-    grammar=ToolNameBlock,
+    grammar=lambda context: JsonBlock(context, _TOOL_NAMES),
     renderers={"json": render_actions},
     answers=(Span("<|START_RESPONSE|>", "<|END_RESPONSE|>"), Span("<|START_TEXT|>", "<|END_TEXT|>")),
     spellings={"<|START_OF_TURN_TOKEN|>": "", "<|CHATBOT_TOKEN|>": ""},
@@ -198,7 +199,7 @@ APERTUS = Dialect(
     reasoning=Span("<|inner_prefix|>", "<|inner_suffix|>"),
     calls=Span("<|tools_prefix|>", "<|tools_suffix|>"),
     ends=("<|assistant_end|>",),
-    grammar=KeyedBlock,
+    grammar=lambda context: JsonBlock(context, _KEYED),
     renderers={"json": render_keyed},
 )
 ERNIE = Dialect(

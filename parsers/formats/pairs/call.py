@@ -1,7 +1,7 @@
-"""Calls as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+"""One call as a name and pairs: `<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 
-One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. In some formats a
-block holds several calls, and some models write a JSON object of the arguments in place of the pairs.
+One grammar serves every format of this kind; a `PairShape` says how its tags are spelled. Some models write a
+JSON object of the arguments in place of the pairs.
 
 White space between the tags means nothing; a value is raw text. Its closing tag ends it, unless it is only
 mentioned: behind a blank or a quote, with text behind it on its line. The next pair inside a value shows that
@@ -14,66 +14,24 @@ refused, as it is where a tag in the value was taken for data.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator
 from functools import cache
-from typing import Any
 
-from ..dialect import Context, Dialect, Grammar, GrammarFactory
-from ..engine.driver import Call, CallBlock, FramedBlock
-from ..engine.faults import Fault
-from ..engine.source import Reading, Source
-from ..engine.spans import THINK, Span
-from ..engine.writer import NAME, json_text
-from ..events import Reason
-from ..literals.near import NearTags, looks_like, near_tags
-from ..literals.object_call import ArgumentsCall, JsonCall, LooseJsonCall
-from ..literals.raw import QUOTING, Ends, RawCall
-from ..literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
-from ..literals.writer import RawWriter
-from .objects.block import ByFirstCharacter, JsonBlock
-from .tags.block import TagBlock
-from .tags.written import in_blocks
+from ...dialect import Context
+from ...engine.faults import Fault
+from ...engine.source import Reading
+from ...engine.spans import Span
+from ...engine.writer import NAME, json_text
+from ...events import Reason
+from ...literals.near import looks_like
+from ...literals.object_call import JsonCall
+from ...literals.raw import QUOTING, Ends, RawCall, stops_at
+from ...literals.typed_text import Kinds, holds_no_tags, replace_lone, typed_text
+from .shape import PairShape
 
 _NAME = re.compile(r"[^<{\n]*")
 _KEY = re.compile(r"[^<]*")
 _LINE_END = "\\n"
-
-
-@dataclass(frozen=True, slots=True)
-class PairShape:
-    """How the tags are spelled. `value` is "" where the tag behind the key opens the value as well.
-
-    `separator`: what may stand between the name and the pairs. `kind`: the tags around a type, which may
-    stand between key and value. `closers`: what ends a call besides its own closing tag. `namespace`: what
-    models write in front of the names of declared tools. `slips`: whether they leave out
-    tags of values [tags-of-pairs].
-    """
-
-    key: str = "<arg_key>"
-    key_end: str = "</arg_key>"
-    value: str = "<arg_value>"
-    value_end: str = "</arg_value>"
-    separator: str = ""
-    kind: tuple[str, str] | None = None
-    closers: tuple[str, ...] = ()
-    namespace: str = ""
-    slips: bool = False
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Every tag within a call."""
-        found = (self.key, self.key_end, self.value, self.value_end, self.separator, *(self.kind or ()))
-        return tuple(dict.fromkeys(tag for tag in (*found, *self.closers) if tag))
-
-    @property
-    def near(self) -> NearTags:
-        """What is nearly the tag behind a value, or the one in front of a key."""
-        return near_tags((self.value_end,), (self.key,), others=(self.key_end,))
-
-
-GLM = PairShape(slips=True)
-"""GLM 4.5 and what follows it."""
 _TYPE = re.compile(r"[a-z]*")
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
@@ -81,19 +39,13 @@ _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object",
 class PairsCall(RawCall):
     """One call, from behind its opening marker to behind its closing one, which is the call's own end."""
 
-    def __init__(
-        self, context: Context, span: Span, shape: PairShape = GLM, *, bare: bool = True, opened: bool = True
-    ) -> None:
-        """`span`: the markers around the call. `bare`: whether a name without pairs is a call.
-
-        `opened`: whether its opening marker has been read.
-        """
+    def __init__(self, context: Context, span: Span, shape: PairShape, *, opened: bool = True) -> None:
+        """`span`: the markers around the call. `opened`: whether its opening one has been read."""
         super().__init__(context)
         dialect = context.dialect
         self._context = context
         self._span = span
         self._shape = shape
-        self._bare = bare
         self._opened = opened
         self._closes = (span.close, *shape.closers)
         self._turn_ends = dialect.ends
@@ -102,7 +54,7 @@ class PairsCall(RawCall):
         self._ends = _value_ends(shape, span.close, special, dialect.markers)
         self.closer = shape.value_end
         self.behind = (shape.key, *self._closes)
-        self._pair_tags = _ends_of((shape.value_end, shape.key), special)
+        self._pair_tags = stops_at((shape.value_end, shape.key), special)
         self._argument = ""
         self._holds_pairs = False  # a tag in the value was taken for data
         self.bounds = (span.close,) if shape.slips else ()
@@ -117,30 +69,34 @@ class PairsCall(RawCall):
         yield from source.space()
         name = (yield from source.run(_NAME)).strip().removesuffix(_LINE_END)
         if not self._opened and not name and (yield from source.char()) == "{":
-            yield from self._object(LooseJsonCall(self._context, self._span, self._object_ends))
+            yield from self._object(self._json().read())
             return
         char = yield from source.char()
         # with a blank in it, it may be name and key
         if (assigned := self._assigned(name)) is not None and (yield from source.either(self._closes)):
             self._assign(*assigned)
             return
-        if not char or (not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,)))):
+        if not char or not name:
             raise Fault(Reason.NOT_A_CALL)
-        if not name:
+        if not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,))):
             raise Fault(Reason.NOT_A_CALL)
         separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
         if (yield from source.space()) == "{":
             name = self._named(name)
-            unsure = self.writer.any_declared() or not self._bare
+            unsure = self.writer.any_declared() or not shape.bare
             if unsure and not separated and not self.writer.declares(name):
                 raise Fault(Reason.NOT_A_CALL)  # `json {"name": "f", "arguments": {}}` is no call of `json`
             self.start(name)
-            arguments = ArgumentsCall(self._context, self._span, self._object_ends, self.writer)
-            yield from self._object(arguments)
-            return
-        repaired = (yield from self._stray_end()) if self._bare else False
+            yield from self._object(self._json().read_arguments())
+        else:
+            yield from self._pairs(name)
+
+    def _pairs(self, name: str) -> Reading:
+        """Open the call `name` and read its pairs, up to behind what closes it."""
+        source, shape = self.source, self._shape
+        repaired = (yield from self._stray_end()) if shape.bare else False
         char = yield from self._space()
-        follow = (shape.key, *self._closes) if self._bare else (shape.key,)
+        follow = (shape.key, *self._closes) if shape.bare else (shape.key,)
         key = ""  # that of the first pair, if its tag is missing
         if char and not (yield from source.ahead(follow)):
             name, key = yield from self._untagged_key(name)
@@ -164,7 +120,7 @@ class PairsCall(RawCall):
         pairs = [(key, value) for key, _, value in (word.partition("=") for word in words) if value]
         tool = self._context.tools.get(name)
         declared = tool is not None and len(pairs) == len(words) and dict(pairs).keys() <= tool.types.keys()
-        return (name, pairs) if pairs and declared and self._bare and self._shape.slips else None
+        return (name, pairs) if pairs and declared and self._shape.bare and self._shape.slips else None
 
     def _assign(self, name: str, pairs: list[tuple[str, str]]) -> None:
         """Write such a call, whose end has been read."""
@@ -199,14 +155,14 @@ class PairsCall(RawCall):
             if key and (yield from source.ahead((shape.key_end,))):
                 return name, key
         elif (yield from source.ahead((shape.key_end,))):
-            found = [
+            meant = [
                 (tool.name, key)
                 for tool in self._context.tools.values()
                 for key in tool.types
                 if name.startswith(tool.name) and name.removeprefix(tool.name).strip() == key
             ]
-            if len(found) == 1:
-                return found[0]
+            if len(meant) == 1:
+                return meant[0]
         source.rewind(start)
         raise Fault(Reason.NOT_A_CALL)
 
@@ -226,10 +182,13 @@ class PairsCall(RawCall):
         source.rewind(start)
         return False
 
-    def _object(self, call: JsonCall) -> Reading:
+    def _json(self) -> JsonCall:
+        """A reader for the call as a JSON object, or for its arguments."""
+        return JsonCall(self._context, self._span, self._object_ends, writer=self.writer)
+
+    def _object(self, reading: Reading) -> Reading:
         """Read a JSON object in place of the pairs. Its own brace completes it, if the call ends there."""
-        self.writer = call.writer
-        yield from call.read()
+        yield from reading
         source = self.source
         end = self.writer.complete = source.offset
         yield from source.space()
@@ -256,11 +215,11 @@ class PairsCall(RawCall):
         if not (yield from source.either((shape.key_end,))):
             raise Fault(Reason.SYNTAX if shape.value else Reason.MISSING_VALUE)
         yield from self._again(shape.key_end)
-        said = None
+        stated = None
         if shape.value:
             char = yield from self._space()
             if shape.kind is not None and (yield from source.either((shape.kind[0],))):
-                said = yield from self._said(shape.kind[1])
+                stated = yield from self._stated_kind(shape.kind[1])
             if not (yield from source.either((shape.value,))):
                 if char in ("", "<", ">") or not shape.slips or (yield from self._is_torn_tag()):
                     raise Fault(Reason.MISSING_VALUE)
@@ -269,7 +228,7 @@ class PairsCall(RawCall):
                 yield from self._again(shape.value)
         if not key:
             raise Fault(Reason.POSITIONAL_ARGUMENT)
-        self._kinds = self.kinds_of(key) or said
+        self._kinds = self.kinds_of(key) or stated
         self._argument = key
         self._holds_pairs = False
         end = yield from self.read_raw(key, self._ends, self._kinds)
@@ -296,7 +255,7 @@ class PairsCall(RawCall):
             yield
         return looks_like(source.text[source.pos : source.pos + len(tag) + 2], tag)
 
-    def _said(self, end: str) -> Generator[None, None, Kinds]:
+    def _stated_kind(self, end: str) -> Generator[None, None, Kinds]:
         """Read the type that stands beside a value, and the tag behind it: `array[string]` is an array."""
         source = self.source
         yield from source.space()
@@ -308,35 +267,41 @@ class PairsCall(RawCall):
         return frozenset((word,)) if word in _TYPES else None
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """See `RawCall`."""
+        """Whether the value ends at `end`, one of its tags, as the module's words say."""
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
         bare = end.lstrip("\r\n")
         if holds_no_tags(self._kinds):
-            found = True
+            ends_value = True
         elif bare == shape.value_end:
             tags = (shape.key, shape.value_end, *self._closes, self._span.open)
-            found = not (yield from self.is_mentioned(end, tags, self._turn_ends))
+            ends_value = not (yield from self.is_mentioned(end, tags, self._turn_ends))
         elif bare == shape.key:
             key = (yield from source.run(_KEY)).strip()
-            found = (yield from source.either((shape.key_end,))) != ""
+            ends_value = (yield from source.either((shape.key_end,))) != ""
             if shape.value:
                 yield from source.space()
-                found = found and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
-            if found and not self._may_begin(key):
+                ends_value = (
+                    ends_value and (yield from source.ahead((shape.value, *(shape.kind or ())[:1]))) != ""
+                )
+            if ends_value and not self._may_begin(key):
                 raise Fault(Reason.UNCLOSED_STRING, balanced=False)
         elif start < self._value_end:
-            found = False
+            ends_value = False
         else:
-            found = self.before not in QUOTING and (yield from self._is_at_end())
-            found = found or (yield from self._begins_block())
+            ends_value = self.before not in QUOTING and (yield from self._is_at_end())
+            ends_value = ends_value or (yield from self._begins_block())
         source.rewind(start)
         # A value that seems to end without its tag, but in `>`, ends in what is left of the tag.
-        if found and bare != shape.value_end and (self._holds_pairs or not shape.slips or self.before == ">"):
+        if (
+            ends_value
+            and bare != shape.value_end
+            and (self._holds_pairs or not shape.slips or self.before == ">")
+        ):
             raise Fault(Reason.UNCLOSED_STRING, balanced=False)
-        self._holds_pairs |= not found
-        return found
+        self._holds_pairs |= not ends_value
+        return ends_value
 
     def _may_begin(self, key: str) -> bool:
         """Whether a pair of that key can follow: it is declared and not given yet, where that is known."""
@@ -377,150 +342,9 @@ class PairsCall(RawCall):
         return False
 
 
-class PairsBlock(CallBlock):
-    """Reads one block, which is one call. `source.pos` is at its marker."""
-
-    bare = True
-    """Whether a name alone is a call without arguments."""
-
-    def __init__(self, context: Context, shape: PairShape = GLM) -> None:
-        super().__init__(context)
-        self._shape = shape
-
-    def confirm(self) -> Reading:
-        """See `Block`."""
-        return _not_cut(self.source, self._shape)
-
-    def call(self) -> PairsCall:
-        """See `CallBlock`."""
-        return PairsCall(self.context, self.span, self._shape, bare=self.bare)
-
-
-class PairsOnlyBlock(PairsBlock):
-    """The same in formats of other notations, where a word alone between the markers is no call."""
-
-    bare = False
-
-
-def _not_cut(source: Source, shape: PairShape) -> Reading:
-    """Raise Fault if a key goes on behind the end of a call: that has got in the place of the key's tag."""
-    end = source.offset
-    key = yield from source.run(NAME)
-    cut = key != "" and (yield from source.ahead((shape.key_end,))) != ""
-    source.rewind(end)
-    if cut:
-        raise Fault(Reason.SYNTAX, final=True)
-
-
-class PairsSection(FramedBlock):
-    """A block of several calls, each between markers of its own. Some models leave out the block's."""
-
-    def __init__(self, context: Context, call: Span, shape: PairShape) -> None:
-        """`call`: the markers around one call."""
-        super().__init__(context)
-        self._shape = shape
-        self._call = call
-        self.call_end = call.close
-        self._stops = _ends_of(
-            (call.close, call.open, self.span.close, self.span.open, *context.dialect.ends)
-        )
-
-    def confirm(self) -> Reading:
-        """See `Block`."""
-        return _not_cut(self.source, self._shape)
-
-    def call(self) -> PairsCall:
-        """See `FramedBlock`."""
-        return PairsCall(self.context, self._call, self._shape, opened=False)
-
-    def begins(self) -> Generator[None, None, bool]:
-        """See `FramedBlock`."""
-        return (yield from self.source.ahead((self._call.open,))) != "" or self.cut(self._call.open)
-
-    def leave(self, call: Call, fault: Fault) -> Generator[None, None, Reason]:
-        """See `Block`."""
-        end = yield from self._stops.skip(self.source)
-        if end == self.call_end:
-            self.source.pos += len(end)
-            return fault.reason
-        return Reason.TRUNCATED if not end or end in self.context.dialect.ends else Reason.UNCLOSED
-
-
-@cache
-def _ends_of(texts: tuple[str, ...], special: tuple[str, ...] = ()) -> Ends:
-    return Ends(dict.fromkeys(texts, ()), special)
-
-
 @cache
 def _value_ends(shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]) -> Ends:
     """What may end a value. A line end in front of another tag than its own would stand behind that."""
     newline = ("\r\n", "\n") if shape.slips else ()
     misplaced = {marker: newline for marker in markers if marker not in shape.tags}
     return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near, misplaced)
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """How a format writes one call as a name and pairs. `newline`: behind each tag.
-
-    `around`: what each call stands between, where a block holds several. `separator`: behind the name.
-    """
-
-    newline: str
-    shape: PairShape = GLM
-    around: tuple[str, str] = ("", "")
-    separator: str = ""
-
-    def write(self, writer: RawWriter, name: str, arguments: Mapping[str, Any]) -> str:
-        """The call, as it stands between the markers of a block."""
-        shape, newline = self.shape, self.newline
-        behind_key = f"{shape.key_end}{newline}{shape.value}" if shape.value else shape.key_end
-        pairs = []
-        for key, value in arguments.items():
-            text = writer.raw(value)
-            shape.near.check(text, shape.value_end)
-            pairs.append(f"{shape.key}{writer.key(key)}{behind_key}{text}{shape.value_end}{newline}")
-        opening, closing = self.around
-        return f"{opening}{name}{self.separator}{newline}{''.join(pairs)}{closing}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """What no value may hold."""
-        return (*self.shape.tags, *filter(None, self.around))
-
-
-def tool_call(otherwise: GrammarFactory) -> GrammarFactory:
-    """`<tool_call>`, which opens tags, JSON, or a name with pairs; `otherwise` reads those."""
-
-    def grammar(context: Context) -> Grammar:
-        return ByFirstCharacter(context, {"<": TagBlock, "{": JsonBlock, "[": JsonBlock}, otherwise)
-
-    return grammar
-
-
-_GLM_ENDS = ("<|observation|>", "<|user|>", "<|endoftext|>")
-GLM45 = Dialect(
-    name="glm45",
-    reasoning=Span("<think>", "</think>", before=("\n",), after_close=("\n",)),  # [glm-white-space]
-    calls=Span("<tool_call>", "</tool_call>", before=("\n",)),
-    ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
-    renderers={"pairs": in_blocks(Pairs("\n"), RawWriter, inside="")},
-    shown=("<tool_call>", "</tool_call>", *THINK.markers),
-    tags=GLM.tags,
-    aliases=("glm46",),
-)
-GLM47 = Dialect(
-    name="glm47",
-    reasoning=THINK,
-    calls=Span("<tool_call>", "</tool_call>"),
-    ends=_GLM_ENDS,
-    grammar=tool_call(PairsBlock),
-    interrupts={"<tool_call>": ()},
-    renderers={"pairs": in_blocks(Pairs(""), RawWriter, between="", inside="")},
-    shown=("<tool_call>", "</tool_call>", *THINK.markers),
-    tags=GLM.tags,
-    aliases=("laguna", "poolside"),
-)
-
-ALL = (GLM45, GLM47)
