@@ -62,6 +62,13 @@ LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
 _CONTROL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[bf]|u00[01])")
 """As JSON escapes them; not those for tabs and the ends of lines."""
+_NARROWING: Final = """
+    enum const allOf anyOf oneOf $ref minimum exclusiveMinimum maximum exclusiveMaximum multipleOf
+    minLength maxLength minItems maxItems minProperties maxProperties required
+""".split()  # noqa: SIM905  (as a list it is a page)
+"""Keywords to name where nothing fits a schema, the likeliest cause first."""
+_ELSEWHERE: Final = ("minProperties", "maxProperties", "then", "else")
+"""Reported where they are read, or with `if`."""
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
@@ -145,7 +152,7 @@ class Reader:
             raise Unreadable("type", f"{schema!r:.40} is no schema")
         if depth > DEEPEST:
             raise Unreadable("properties", f"schemas may nest {DEEPEST} deep")
-        refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
+        refused = [keyword for keyword in schema if KEYWORDS.get(keyword) == "refused"]
         if refused:
             raise Unreadable(refused[0], "it cannot be enforced")
         self._check_constants(schema)
@@ -307,14 +314,9 @@ class Reader:
 
     def _list(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         least, most = self._bounds(schema, path, "minItems", MOST_ITEMS, "maxItems", MOST_ITEMS)
-        items, lead, rest, name = (
-            schema.get("items"),
-            schema.get("prefixItems"),
-            schema.get("items"),
-            "prefixItems",
-        )
-        if isinstance(items, list):  # draft 7
-            lead, rest, name = items, schema.get("additionalItems"), "items"
+        lead, rest, name = schema.get("prefixItems"), schema.get("items"), "prefixItems"
+        if isinstance(rest, list):  # draft 7
+            lead, rest, name = rest, schema.get("additionalItems"), "items"
         if isinstance(lead, list) and len(lead) > MOST_LEADING:
             raise Unreadable(name, f"it has more than {MOST_LEADING} items")
         first = tuple(
@@ -391,20 +393,15 @@ class Reader:
 
     def _check(self, schema: Mapping[str, Any], path: str) -> None:
         """Report what nothing holds while the model writes."""
-        for keyword, said in schema.items():
-            if (
-                keyword not in KEYWORDS
-                or KEYWORDS[keyword][0] != "checked"
-                or keyword
-                in (
-                    "minProperties",
-                    "maxProperties",
-                    "then",
-                    "else",
-                )
+        for keyword, value in schema.items():
+            if KEYWORDS.get(keyword) != "checked" or keyword in (
+                "minProperties",
+                "maxProperties",
+                "then",
+                "else",
             ):
                 continue
-            if said is False and keyword in ("uniqueItems", "unevaluatedProperties"):
+            if value is False and keyword in ("uniqueItems", "unevaluatedProperties"):
                 continue
             if keyword in ("minContains", "maxContains") and "contains" not in schema:
                 continue
@@ -454,27 +451,7 @@ def _is_text(value: Any) -> bool:
 
 def _contradiction(schema: Any) -> str:
     """The keyword to name where nothing fits a schema."""
-    order = (
-        "enum",
-        "const",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "$ref",
-        "minimum",
-        "exclusiveMinimum",
-        "maximum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minProperties",
-        "maxProperties",
-        "required",
-    )
-    return next((keyword for keyword in order if isinstance(schema, Mapping) and keyword in schema), "type")
+    return next((word for word in _NARROWING if isinstance(schema, Mapping) and word in schema), "type")
 
 
 def escaped_step(key: str) -> str:
