@@ -1,4 +1,4 @@
-"""A grammar as llama.cpp and XGrammar read it: GBNF, for servers without llguidance.
+"""A grammar as llama.cpp and XGrammar read it, for servers without llguidance: mostly GBNF.
 
 It knows no intersection, no complement and no inline schema, and a text has no longest match: grammars that
 need one of those are refused (`Unsupported`), never said in part. Format: llama.cpp's grammars/README.md, and
@@ -42,10 +42,20 @@ _PIECE: Final = re.compile(
     re.VERBOSE,
 )
 _ESCAPED: Final = re.compile(r"\\(x[0-9a-fA-F]{2}(?![0-9a-fA-F])|.)")
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/')
 _TOKENS: Final[Mapping[Dialect, tuple[str, str]]] = {
     "gbnf": ("<[{}]>", "!<[{}]>"),
     "ebnf": ("Token({})", "ExcludeToken({})"),
 }
+
+
+def core(lark: str) -> str:
+    """The same grammar, if XGrammar reads it. vLLM draws with that or with llguidance, and does not say with
+    which: some versions end at a grammar that theirs cannot read. Raises Unsupported.
+    """
+    if any(mark in _QUOTED.sub("", lark) for mark in "&~"):
+        raise Unsupported("XGrammar, with which a server may draw, knows no intersection of patterns")
+    return lark
 
 
 def gbnf(lark: str, dialect: Dialect) -> str:
