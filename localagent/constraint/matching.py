@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from localagent.constraint import worker
@@ -45,14 +45,6 @@ def llguidance() -> Any:
             f"bounding what a model writes needs llguidance: {install_command('grammar')}"
         ) from error
     return package
-
-
-class Written(Protocol):
-    """A `grammar.Grammar`."""
-
-    @property
-    def text(self) -> str:
-        """It, in llguidance's Lark."""
 
 
 class State(NamedTuple):
@@ -165,9 +157,11 @@ class Factory:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[Child | Here, State]] = OrderedDict()
 
-    def compile(self, grammar: Written | str) -> Matcher:
-        """A matcher at the start of `grammar`, for one generation. Raises GrammarTooLarge."""
-        text = grammar if isinstance(grammar, str) else grammar.text
+    def compile(self, text: str) -> Matcher:
+        """A matcher at the start of a grammar in llguidance's Lark, for one generation.
+
+        Raises GrammarTooLarge.
+        """
         with self._lock:
             kept = self._kept.get(text)
             if kept is not None:
@@ -206,27 +200,23 @@ class _Trials:
         self._child: Child | Here | None = None
 
     def __call__(self, text: str) -> tuple[str, float]:
+        """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it. And how
+        many seconds of processor time that took.
+
+        Raises GrammarMissing.
+        """
+        llguidance()
         with self._lock:
             if self._child is None or not self._child.usable:
                 self._child = self._worker.fork()
             try:
-                said: tuple[str, float] = self._child.ask("trial", text)
+                answer: tuple[str, float] = self._child.ask("trial", text)
             except Ended:
                 return f"it takes more than {worker.SECONDS['trial']} s", worker.SECONDS["trial"]
-            return said
+            return answer
 
 
-_trials: Final = _Trials()
-
-
-def trial(text: str) -> tuple[str, float]:
-    """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it. And how many
-    seconds of processor time that took.
-
-    Raises GrammarMissing.
-    """
-    llguidance()
-    return _trials(text)
+trial: Final = _Trials()  # of this whole process
 
 
 def matcher_factory(vocabulary: Vocabulary) -> Factory:

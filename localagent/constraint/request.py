@@ -113,7 +113,7 @@ class _Request:
             ways.append(Way(block, "over"))
         if control.answers:
             answer = self._answer_grammar()
-            ways.append(Way(factory.compile(answer), "over"))
+            ways.append(Way(factory.compile(answer.text), "over"))
             relaxed += answer.relaxed
         return Guided(self._guide(ways=[*ways, *self._reasoning()], relaxed=relaxed))
 
@@ -162,7 +162,7 @@ class _Request:
 
         whole = grammar(self._tools)
         try:
-            return factory.compile(whole), list(whole.relaxed)
+            return factory.compile(whole.text), list(whole.relaxed)
         except GrammarTooLarge:
             if bare:  # then at least what has its marker is bounded
                 return self._block(factory)
@@ -172,7 +172,7 @@ class _Request:
         for tool in self._tools:
             alone = grammar([tool])
             try:
-                factory.compile(alone)
+                factory.compile(alone.text)
             except GrammarTooLarge as error:
                 name = tool.get("function", tool)["name"]
                 kept.append({"function": {"name": name}})
@@ -180,7 +180,7 @@ class _Request:
             else:
                 kept.append(tool)
                 relaxed += alone.relaxed
-        return factory.compile(grammar(kept)), relaxed
+        return factory.compile(grammar(kept).text), relaxed
 
     def _guide(self, **how: Any) -> Guide:
         dialect, inside = self._dialect, self._prompt.inside

@@ -162,7 +162,7 @@ def test_it_compiles_or_is_relaxed_by_name(row: str, name: str, vocabulary: Any)
     factory = matcher_factory(vocabulary)
     start = time.monotonic()
     grammar = block_grammar(DIALECTS[name], [tool_with(schema)], special=special_of(vocabulary))
-    factory.compile(grammar).mask()
+    factory.compile(grammar.text).mask()
     assert time.monotonic() - start < SECONDS
     assert {found.keyword for found in grammar.relaxed} == keywords
     assert all(found.tool == "f" and found.path.startswith("/properties/a") for found in grammar.relaxed)
@@ -183,7 +183,7 @@ def test_a_marker_that_a_schema_holds_is_text_and_ends_nothing(
     tool = tool_of("f", {"type": "object", "properties": {"a": {"const": value}}, "required": ["a"]})
     grammar = block_grammar(DIALECTS[name], [tool], special=special)
     assert not grammar.relaxed
-    matcher = matcher_factory(vocabulary).compile(grammar)
+    matcher = matcher_factory(vocabulary).compile(grammar.text)
     rendered = DIALECTS[name].render([("f", {"a": forms[place]("here")})])
     for token in vocabulary.tokenize(rendered[: rendered.index("here")], special=True):
         matcher.accept(token)
