@@ -76,26 +76,11 @@ def any_arguments(
     return replace(call, relaxed=tuple(reader.relaxed.values()))
 
 
-class Texts:
-    """Fixed text of a layout."""
-
-    def __init__(self, rules: Rules, literals: Literals) -> None:
-        self._rules = rules
-        self._literals = literals
-
-    def refuse_tokens(self, name: str) -> None:
-        """Raise Unsupported for a name that holds the text of a token, since that would be written."""
-        if self._literals.split(name)[1]:
-            raise Unsupported(f"the name {name!r:.60} holds a marker of the model's vocabulary")
-
-    def write(self, text: str) -> str:
-        """`text` as part of a rule."""
-        parts = []
-        for number, part in enumerate(text.split(INDEX)):
-            if number:
-                parts.append(self._rules.terminal(_INDEX))
-            parts.append(self._literals.write(part))
-        return " ".join(filter(None, parts))
+def layout_text(text: str, rules: Rules, literals: Literals) -> str:
+    """Fixed text of a layout as part of a rule."""
+    parts = [literals.write(part) for part in text.split(INDEX)]
+    number = f" {rules.terminal(_INDEX)} " if parts[1:] else ""
+    return number.join(parts).strip()
 
 
 class _Writer:
@@ -113,13 +98,12 @@ class _Writer:
         inlines = inner.style == "quoted" and shape.strings.style == "quoted"
         closing = inner.close if inner.style == "verbatim" else ""
         self._reader = Reader(self._name, schema, strict, inlines, closing)
-        self._rules, literals = Rules(), Literals(dict(special))
-        self._texts = Texts(self._rules, literals)
+        self._rules, self._literals = Rules(), Literals(dict(special))
         self._values = Values(
             self._rules,
             self._reader,
             shape.values,
-            literals,
+            self._literals,
             shape.member,
             _unwritable(shape, self._rules),
             shape.is_sorted,
@@ -127,9 +111,9 @@ class _Writer:
 
     def call(self) -> Call:
         """The name, and what may follow it."""
-        shape, name, reader, write = self._shape, self._name, self._reader, self._texts.write
+        shape, name, reader, write = self._shape, self._name, self._reader, self._text
         try:
-            self._texts.refuse_tokens(name)
+            self._refuse_tokens(name)
             shape.dialect.render([(name, {})], shape.renderer)
         except (ValueError, Unsupported) as error:
             reader.relax("", "name", str(error))
@@ -139,6 +123,14 @@ class _Writer:
         start = self._rules.rule(f"{lead} {choice(bodies)}")
         relaxed = tuple(reader.relaxed.values())
         return Call(self._rules.reachable([start]), start, relaxed, reader.trials.seconds)
+
+    def _text(self, text: str) -> str:
+        return layout_text(text, self._rules, self._literals)
+
+    def _refuse_tokens(self, name: str) -> None:
+        """Raise Unsupported for a name that holds the text of a token, since that would be written."""
+        if self._literals.split(name)[1]:
+            raise Unsupported(f"the name {name!r:.60} holds a marker of the model's vocabulary")
 
     def _records(self) -> list[Record]:
         """The objects that the arguments may be."""
@@ -152,7 +144,7 @@ class _Writer:
 
     def _arguments(self, record: Record) -> str:
         """What follows the name in a call with these arguments."""
-        shape, reader, write = self._shape, self._reader, self._texts.write
+        shape, reader, write = self._shape, self._reader, self._text
         kinds = declared([{"name": self._name, "parameters": reader.root}])[self._name].kinds
         members = []
         for key in sorted(record.properties, key=str.lower) if shape.is_sorted else record.properties:
@@ -164,7 +156,7 @@ class _Writer:
             if not kept:
                 continue  # `false`: it may not be given
             try:
-                self._texts.refuse_tokens(key)
+                self._refuse_tokens(key)
                 written = self._by_kind(key, path, kept, kinds.get(key))
                 reason = self._rules.refusal((expression for _, expression in written), reader.trials)
                 if reason:
@@ -216,7 +208,7 @@ class _Writer:
         shape, values = self._shape, self._values
         if shape.strings.style != "raw":
             # Quotes are part of the value, so that either may be used.
-            post = self._texts.write(shape.argument(key, "integer").post)
+            post = self._text(shape.argument(key, "integer").post)
             return [("integer", f"{self._rules.rule(values.any_of(options))} {post}")]
         options = expanded(
             tuple(_resolved(options, self._reader))
@@ -257,7 +249,7 @@ class _Writer:
         spelled = self._values.spelling(self._shape.constants)
         if alone or kind in ("array", "object"):
             values = self._values if kind in ("array", "object") else spelled
-            return f"{self._rules.rule(values.any_of(options))} {self._texts.write(post)}"
+            return f"{self._rules.rule(values.any_of(options))} {self._text(post)}"
         # The end belongs to the value: only that tells `12` from `12 Main St`.
         bounds = [
             keyword for option in options if isinstance(option, Number) for keyword in number_schema(option)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from localagent.constraint.calls import Call, Texts, any_arguments, call_rules
+from localagent.constraint.calls import Call, any_arguments, call_rules, layout_text
 from localagent.constraint.layout import Notation, Strings, layout
 from localagent.constraint.merging import DEEPEST
 from localagent.constraint.options import fallback
@@ -86,18 +87,18 @@ def block_grammar(
         first = relaxed[0]
         raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
     rules = Rules()
-    texts = Texts(rules, Literals(tokens))
+    write = partial(layout_text, rules=rules, literals=Literals(tokens))
     for call in calls:
         rules.bodies.update(call.rules)
     one = rules.rule(choice(call.start for call in calls if call.start))
-    joins = [texts.write(text) for text in (shape.between, shape.again) if text is not None]
+    joins = [write(text) for text in (shape.between, shape.again) if text is not None]
     more = f"({choice(joins)} {one})*" if parallel and joins else ""
-    closings = [texts.write(shape.tail) or '""']
+    closings = [write(shape.tail) or '""']
     if ends:
         cuts = [cut for cut in shape.cuts if more or len(cut) < len(shape.tail)]
-        closings += [f"{texts.write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
-    rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {choice(closings)}"
-    rules.bodies["opener"] = texts.write(shape.opener) or '""'
+        closings += [f"{write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
+    rules.bodies["inside"] = f"{write(shape.head)} {one} {more} {choice(closings)}"
+    rules.bodies["opener"] = write(shape.opener) or '""'
     starts = ["opener inside" if shape.opener else "inside"]
     if bare:
         objects = list[str]()
@@ -108,7 +109,7 @@ def block_grammar(
             seconds += reader.trials.seconds
         starts.append(choice(objects))
         if shape.unmarked is not None:
-            starts.append(f"{texts.write(shape.unmarked)} {one}")
+            starts.append(f"{write(shape.unmarked)} {one}")
     return Grammar(rules.text(" | ".join(starts)), tuple(dict.fromkeys(relaxed)))
 
 
