@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
+from localagent.constraint.bars import Bars, only
 from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
 from localagent.hosts.utf8 import TokenText
@@ -26,7 +27,6 @@ from localagent.parsers import CallEnd, CallStart, StreamParser
 from localagent.prompt.segments import Segment
 
 if TYPE_CHECKING:
-    from localagent.constraint.bars import Bars
     from localagent.constraint.ending import Ending
     from localagent.constraint.matching import Matcher
     from localagent.hosts.engine import Vocabulary
@@ -364,13 +364,3 @@ def _goes_on(matcher: Matching, token: int) -> bool:
     except ConstraintFailed:
         return False
     return True
-
-
-def only(tokens: Sequence[int], size: int) -> Any:
-    """The mask of these tokens and no others."""
-    import numpy
-
-    mask = numpy.zeros(-(-size // 32), numpy.uint32)
-    for token in tokens:
-        mask[token // 32] |= numpy.uint32(1 << (token % 32))
-    return mask

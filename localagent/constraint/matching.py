@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from localagent.constraint import worker
+from localagent.constraint.bars import only
 from localagent.constraint.processes import Child, Ended, Here, Worker
 from localagent.constraint.processes import Vocabulary as Pieces
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
@@ -107,10 +108,7 @@ class Matcher:
         if state.error:
             raise ConstraintFailed(f"the grammar cannot go on: {state.error}")
         if len(state.forced) > 1:
-            mask = np.zeros(len(state.mask) // 4, np.uint32)
-            token = state.forced[len(self._came)]
-            mask[token // 32] = 1 << token % 32
-            return mask
+            return only([state.forced[len(self._came)]], 8 * len(state.mask))
         if not any(state.mask):  # the vocabulary has no token for what must come
             raise ConstraintFailed("the grammar cannot go on: no token of the vocabulary may come next")
         return np.frombuffer(state.mask, np.uint32)

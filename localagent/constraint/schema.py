@@ -133,14 +133,14 @@ class Reader:
 
     def resolve(self, pointer: str) -> Options:
         """The options of what a `$ref` names."""
-        found = self._references.get(pointer)
-        if found is None:
+        if pointer not in self._references:
+            path = pointer.removeprefix("#")
             if len(self._references) == MOST_REFERENCES:
-                self.relax(pointer.removeprefix("#"), "$ref", f"there are more than {MOST_REFERENCES}")
+                self.relax(path, "$ref", f"there are more than {MOST_REFERENCES}")
                 return ANYTHING
             self._references[pointer] = ANYTHING  # of one that refers to itself and nothing else
-            found = self._references[pointer] = self.read(self._at(pointer), pointer.removeprefix("#"), 1)
-        return found
+            self._references[pointer] = self.read(self._schema_at(pointer), path, 1)
+        return self._references[pointer]
 
     def _read(self, schema: Any, path: str, depth: int) -> Options:
         self._choices.spend(1)
@@ -178,15 +178,15 @@ class Reader:
             given = schema.get(keyword)
             if not _is_text(given):
                 raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
-            said = json.dumps(given)
+            text = json.dumps(given)
             values = given if keyword == "enum" and isinstance(given, list) else [given]
-            longest = len(said) if len(values) == 1 else max(map(len, map(json.dumps, values)), default=0)
-            if longest > LONGEST_CONSTANT or len(said) > LONGEST_CONSTANTS:
-                raise Unreadable(keyword, f"it is too long to be enforced: it has {len(said):,} characters")
+            longest = len(text) if len(values) == 1 else max(map(len, map(json.dumps, values)), default=0)
+            if longest > LONGEST_CONSTANT or len(text) > LONGEST_CONSTANTS:
+                raise Unreadable(keyword, f"it is too long to be enforced: it has {len(text):,} characters")
             # JSON's strings escape them; elsewhere a grammar would force a byte that no token may have.
-            if not self._inlines and _CONTROL.search(said):
+            if not self._inlines and _CONTROL.search(text):
                 raise Unreadable(keyword, "it holds a control character, which many vocabularies lack")
-            if self._closing and self._closing in said:
+            if self._closing and self._closing in text:
                 raise Unreadable(keyword, "it holds what ends a string, and nothing is escaped")
 
     def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
@@ -208,28 +208,28 @@ class Reader:
         return options
 
     def _typed(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
-        said = schema.get("type")
-        if said is None:
-            said = [kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)]
-            if not said:
+        given = schema.get("type")
+        if given is None:
+            given = [kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)]
+            if not given:
                 return ANYTHING
-        kinds = [said] if isinstance(said, str) else said
+        kinds = [given] if isinstance(given, str) else given
         if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-            raise Unreadable("type", f"{said!r:.40} is no type")
-        found: list[Option] = []
+            raise Unreadable("type", f"{given!r:.40} is no type")
+        options: list[Option] = []
         for kind in kinds:
             match kind:
                 case "string":
-                    found += self._text(schema, path)
+                    options += self._text(schema, path)
                 case "integer" | "number":
-                    found += self._number(schema, kind == "integer", path)
+                    options += self._number(schema, kind == "integer", path)
                 case "array":
-                    found += self._list(schema, path, depth)
+                    options += self._list(schema, path, depth)
                 case "object":
-                    found += self._record(schema, path, depth)
+                    options += self._record(schema, path, depth)
                 case _:
-                    found += KINDS[kind]
-        return unique(found)
+                    options += KINDS[kind]
+        return unique(options)
 
     def _text(self, schema: Mapping[str, Any], path: str) -> Options:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
@@ -259,18 +259,17 @@ class Reader:
             self.relax(path, "multipleOf", f"{digits:,} remainders are too many to be enforced")
             multiple = None
         number = Number(integer, low, high, above, below, multiple)
-        found = sound(number)
-        bounds = number_schema(number)
+        options, bounds = sound(number), number_schema(number)
         body = inline(bounds)
-        if found and len(bounds) > 1 and (said := self._beyond(body, 0) or self.trials.refusal(body)):
-            self.relax(path, next(name for name in bounds if name != "type"), said)
+        if options and len(bounds) > 1 and (reason := self._beyond(body, 0) or self.trials.refusal(body)):
+            self.relax(path, next(name for name in bounds if name != "type"), reason)
             return (Number(integer),)
-        return found
+        return options
 
     def _unusable(self, pattern: Any, inlined: bool) -> str:
         """As `Trials.unusable`, within what one schema may have."""
-        said = str(pattern)
-        beyond = self._beyond(said, least_size(said)) if len(said) <= LONGEST_PATTERN else ""
+        text = str(pattern)
+        beyond = self._beyond(text, least_size(text)) if len(text) <= LONGEST_PATTERN else ""
         return beyond or self.trials.unusable(pattern, inlined)
 
     def _beyond(self, tried: str, size: int) -> str:
@@ -286,16 +285,16 @@ class Reader:
         return ""
 
     def _limit(self, schema: Mapping[str, Any], path: str, name: str) -> float | None:
-        found = schema.get(name)
-        if found is None or isinstance(found, bool):
+        limit = schema.get(name)
+        if limit is None or isinstance(limit, bool):
             return None
-        if not isinstance(found, (int, float)):
-            self.relax(path, name, f"{found!r:.40} is no number")
+        if not isinstance(limit, (int, float)):
+            self.relax(path, name, f"{limit!r:.40} is no number")
             return None
         try:
-            if math.isfinite(found):
-                return found
-            self.relax(path, name, f"{found} is no number")
+            if math.isfinite(limit):
+                return limit
+            self.relax(path, name, f"{limit} is no number")
         except OverflowError:
             self.relax(path, name, "it is larger than any floating-point number")
         return None
@@ -329,8 +328,7 @@ class Reader:
         return () if most is not None and most < least else (List(first, others, least, most),)
 
     def _record(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
-        declared = schema.get("properties")
-        declared = declared if isinstance(declared, Mapping) else {}
+        declared = _mapping(schema, "properties")
         if declared and len(max(declared, key=len)) > LONGEST_CONSTANT:
             raise Unreadable("properties", f"a name has more than {LONGEST_CONSTANT:,} characters")
         required = frozenset(name for name in _listed(schema, "required") if isinstance(name, str))
@@ -340,26 +338,14 @@ class Reader:
         if extra is None and schema.get("unevaluatedProperties") is False:
             extra = False
         others = None if extra is None else self.read(extra, f"{path}/additionalProperties", depth + 1)
-        patterns = []
-        said = schema.get("patternProperties")
-        said = said if isinstance(said, Mapping) else {}
-        if len(said) > MOST_PATTERNS:
-            raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
-        for pattern, part in said.items():
-            if reason := self._unusable(pattern, False):
-                self.relax(path, "patternProperties", reason)
-                continue
-            patterns.append(
-                (pattern, self.read(part, f"{path}/patternProperties/{escaped_step(pattern)}", depth + 1))
-            )
+        patterns = self._patterns(schema, path, depth)
         least, most = self._bounds(schema, path, "minProperties", MOST_ITEMS, "maxProperties", MOST_ITEMS)
         names = self._names(schema, path, depth)
-        record = Record({}, required, others, tuple(patterns), names, least, most)
+        record = Record({}, required, others, patterns, names, least, most)
         properties = {}
         for key, part in declared.items():
             options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
-            fitting = [values for pattern, values in patterns if self._choices.matches(pattern, key)]
-            for values in fitting:
+            for values in [values for pattern, values in patterns if self._choices.matches(pattern, key)]:
                 options = self._choices.both(options, values, "patternProperties", 1)
             properties[key] = options
         for key in sorted(required - properties.keys()):  # required and not declared
@@ -369,24 +355,33 @@ class Reader:
                 if name in schema:
                     self.relax(path, name, "with optional properties they are not counted")
             record = replace(record, least=0, most=None)
-        missing = [key for key in required if not properties[key]]
-        return (
-            ()
-            if missing or (most is not None and most < max(least, len(required)))
-            else (replace(record, properties=properties),)
-        )
+        if not all(properties[key] for key in required):
+            return ()
+        too_few = most is not None and most < max(least, len(required))
+        return () if too_few else (replace(record, properties=properties),)
+
+    def _patterns(self, schema: Mapping[str, Any], path: str, depth: int) -> tuple[tuple[str, Options], ...]:
+        named, patterns = _mapping(schema, "patternProperties"), []
+        if len(named) > MOST_PATTERNS:
+            raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
+        for pattern, part in named.items():
+            if reason := self._unusable(pattern, False):
+                self.relax(path, "patternProperties", reason)
+                continue
+            inner = f"{path}/patternProperties/{escaped_step(pattern)}"
+            patterns.append((pattern, self.read(part, inner, depth + 1)))
+        return tuple(patterns)
 
     def _names(self, schema: Mapping[str, Any], path: str, depth: int) -> Text | None:
-        said = schema.get("propertyNames")
-        if said is None or said is True:
+        names = schema.get("propertyNames")
+        if names is None or names is True:
             return None
-        options = self.read(said, f"{path}/propertyNames", depth + 1)
-        texts = [option for option in options if isinstance(option, Text)]
-        if len(options) == 1 and texts:
-            return texts[0]
-        if all(isinstance(option, Constant) and isinstance(option.value, str) for option in options):
-            words = "|".join(re.escape(option.value) for option in options if isinstance(option, Constant))
-            return Text(patterns=(f"^({words})$",))
+        options = self.read(names, f"{path}/propertyNames", depth + 1)
+        if len(options) == 1 and isinstance(options[0], Text):
+            return options[0]
+        words = [option.value for option in options if isinstance(option, Constant)]
+        if len(words) == len(options) and all(isinstance(word, str) for word in words):
+            return Text(patterns=(f"^({'|'.join(map(re.escape, words))})$",))
         if options != ANYTHING:
             self.relax(path, "propertyNames", "only strings can be names")
         return None
@@ -412,23 +407,30 @@ class Reader:
     def _referred(self, pointer: Any) -> Options:
         if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
             raise Unreadable("$ref", f"{pointer!r:.60} is not within the schema")
-        self._at(pointer)
+        self._schema_at(pointer)
         return (Reference(pointer),)
 
-    def _at(self, pointer: str) -> Any:
-        found = self.root
+    def _schema_at(self, pointer: str) -> Any:
+        from urllib.parse import unquote
+
+        schema = self.root
         for step in pointer[2:].split("/") if pointer != "#" else ():
-            name = _unquoted(step)
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
+                schema = schema[int(name)] if isinstance(schema, list) else schema[name]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise Unreadable("$ref", f"{pointer!r:.60} names nothing") from None
-        return found
+        return schema
 
 
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    found = schema.get(keyword)
-    return found if isinstance(found, list) else []
+    given = schema.get(keyword)
+    return given if isinstance(given, list) else []
+
+
+def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    given = schema.get(keyword)
+    return given if isinstance(given, Mapping) else {}
 
 
 def _digits(number: float) -> int:
@@ -457,9 +459,3 @@ def _contradiction(schema: Any) -> str:
 def escaped_step(key: str) -> str:
     """A key as a step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _unquoted(step: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(step).replace("~1", "/").replace("~0", "~")
