@@ -15,13 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
-from localagent.constraint.leaves import (
-    LARGEST_PATTERN,
-    LONGEST_PATTERN,
-    Trials,
-    inline,
-    least_size,
-)
+from localagent.constraint.leaves import Trials, inline
 from localagent.constraint.merging import DEEPEST, Merging
 from localagent.constraint.options import (
     ANYTHING,
@@ -50,8 +44,6 @@ MOST_REFERENCES: Final = 256
 MOST_ALTERNATIVES: Final = 1_000
 MOST_PATTERNS: Final = 32
 """Patterns for names of properties: each has to exclude all others."""
-MOST_TRIALS: Final = 64
-"""Patterns and bounds in one tool: each is compiled, which takes some milliseconds."""
 LARGEST_MULTIPLE: Final = 10_000
 """Remainders that have to be told apart."""
 LONGEST_ENUM: Final = 20_000
@@ -105,7 +97,6 @@ class Reader:
         self._references: dict[str, Options] = {}
         self._choices = Merging(self.resolve)
         self.trials = Trials()
-        self._tried: dict[str, int] = {}
 
     @cached_property
     def identity(self) -> str:
@@ -195,7 +186,10 @@ class Reader:
             others = self._read(part, f"{path}/allOf/{number}", depth + 1)
             options = self._choices.both(options, others, "allOf")
         for keyword in ("anyOf", "oneOf"):
-            if len(parts := _listed(schema, keyword)) > MOST_ALTERNATIVES and not _are_constants(parts):
+            parts = _listed(schema, keyword)
+            if len(parts) > MOST_ALTERNATIVES and not all(
+                isinstance(part, Mapping) and "const" in part for part in parts
+            ):
                 raise Unreadable(keyword, f"it has more than {MOST_ALTERNATIVES:,} schemas")
             choices = [
                 self._read(part, f"{path}/{keyword}/{number}", depth + 1) for number, part in enumerate(parts)
@@ -235,7 +229,7 @@ class Reader:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
         patterns = []
         if "pattern" in schema:
-            reason = self._unusable(schema["pattern"], self._inlines)
+            reason = self.trials.unusable_pattern(schema["pattern"], self._inlines)
             if reason:
                 self.relax(path, "pattern", reason)
             else:
@@ -261,28 +255,10 @@ class Reader:
         number = Number(integer, low, high, above, below, multiple)
         options, bounds = sound(number), number_schema(number)
         body = inline(bounds)
-        if options and len(bounds) > 1 and (reason := self._beyond(body, 0) or self.trials.refusal(body)):
+        if options and len(bounds) > 1 and (reason := self.trials.unusable_number(body)):
             self.relax(path, next(name for name in bounds if name != "type"), reason)
             return (Number(integer),)
         return options
-
-    def _unusable(self, pattern: Any, inlined: bool) -> str:
-        """As `Trials.unusable`, within what one schema may have."""
-        text = str(pattern)
-        beyond = self._beyond(text, least_size(text)) if len(text) <= LONGEST_PATTERN else ""
-        return beyond or self.trials.unusable(pattern, inlined)
-
-    def _beyond(self, tried: str, size: int) -> str:
-        """Why a pattern or a bounded number is more than one schema may have, "" if it is not. `size`: the
-        characters that it forces.
-        """
-        others = {known: size for known, size in self._tried.items() if known != tried}
-        if len(others) == MOST_TRIALS:
-            return f"the schema has more than {MOST_TRIALS} patterns and bounded numbers"
-        if sum(others.values()) + size > LARGEST_PATTERN:
-            return f"it forces {size:,} characters or more, and a schema may have {LARGEST_PATTERN:,}"
-        self._tried[tried] = size
-        return ""
 
     def _limit(self, schema: Mapping[str, Any], path: str, name: str) -> float | None:
         limit = schema.get(name)
@@ -365,7 +341,7 @@ class Reader:
         if len(named) > MOST_PATTERNS:
             raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
         for pattern, part in named.items():
-            if reason := self._unusable(pattern, False):
+            if reason := self.trials.unusable_pattern(pattern, False):
                 self.relax(path, "patternProperties", reason)
                 continue
             inner = f"{path}/patternProperties/{escaped_step(pattern)}"
@@ -436,10 +412,6 @@ def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 def _digits(number: float) -> int:
     """A number without its decimal point and the zeros at its end."""
     return int("".join(map(str, Decimal(str(number)).normalize().as_tuple().digits)))
-
-
-def _are_constants(parts: list[Any]) -> bool:
-    return all(isinstance(part, Mapping) and "const" in part for part in parts)
 
 
 def _is_text(value: Any) -> bool:
