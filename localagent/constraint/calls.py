@@ -194,10 +194,10 @@ class _Writer:
         patterns = [pattern for pattern, _ in record.patterns]
         others = []
         for matching, options in (*record.patterns, ("", record.extra or ())):
-            if value := self._values.value(options):
+            if kept := self._values.finite(options):
                 name = _NAME + taken + (f" & /{searched(matching)}/" if matching else "")
                 name += "".join(f" & ~/{searched(pattern)}/" for pattern in patterns if pattern != matching)
-                others.append((self._rules.terminal(name), value))
+                others.append((self._rules.terminal(name), self._rules.rule(self._values.any_of(kept))))
         return others
 
     def _by_kind(self, key: str, path: str, options: Options, kinds: Kinds) -> list[tuple[Kind, str]]:

@@ -110,11 +110,6 @@ class Values:
 
     # -- values ---------------------------------------------------------------------------------------
 
-    def value(self, options: Options) -> str:
-        """The name of a rule for a value of these options; "" where none of them has one of finite length."""
-        kept = self.finite(options)
-        return self.rules.rule(self.any_of(kept)) if kept else ""
-
     def any_of(self, options: Options) -> str:
         """A rule for a value of one of the options, which must be finite."""
         parts = []
@@ -269,10 +264,10 @@ class Values:
         lead: list[str] = []
         most = option.most
         for number, options in enumerate(option.lead[:most]):
-            if not (value := self.value(options)):
+            if not (kept := self.finite(options)):
                 most = number
                 break
-            lead.append(value)
+            lead.append(self.rules.rule(self.any_of(kept)))
         others = self.finite(ANYTHING if option.items is None else option.items)
         rest = ""
         if others and len(lead) == len(option.lead):
@@ -298,7 +293,8 @@ class Values:
         members = []
         keys = sorted(option.properties, key=str.lower) if self._is_sorted else list(option.properties)
         for key in keys:
-            if value := self.value(option.properties[key]):
+            if kept := self.finite(option.properties[key]):
+                value = self.rules.rule(self.any_of(kept))
                 members.append((f"{self._given(key_text(key))} {gap} {value}", key in option.required))
         fewest = max(0, option.least - len(members))
         most = None if option.most is None else max(0, option.most - len(members))
