@@ -26,18 +26,18 @@ class Bars:
         """
         self._spellings = _spellings_of(vocabulary)
         self._texts = [text.encode() for text in texts]
-        self._leading = leading.encode()
+        self._leading = [char.encode() for char in leading]
         self._longest = max(map(len, self._texts), default=0)
         self._tail = b""
         self._blank = True
-        self._always = self._spellings.mask([*tokens, *self._spellings.holding(self._texts)])
+        self._always = ~only([*tokens, *self._spellings.holding(self._texts)], vocabulary.size)
 
     def mask(self) -> Any:
-        """See `protocol.Constraint`."""
+        """The mask of all tokens that are not barred here, as `protocol.Constraint` has it."""
         barred = list(self._completing())
         if self._blank and self._leading:
             barred += self._spellings.leading(self._leading)
-        return self._always & self._spellings.mask(barred) if barred else self._always
+        return self._always & ~only(barred, len(self._spellings.data)) if barred else self._always
 
     def accept(self, token: int) -> None:
         """This token came."""
@@ -75,30 +75,27 @@ class _Spellings:
                 self._holding[text] = [token for token, data in enumerate(self.data) if text in data]
             yield from self._holding[text]
 
-    def leading(self, first: bytes) -> Iterator[int]:
+    def leading(self, first: Sequence[bytes]) -> Iterator[int]:
         """The tokens that begin with one of these characters, after white space."""
-        return (token for token, data in enumerate(self.data) if data.lstrip()[:1] in _each(first))
-
-    def mask(self, barred: Iterable[int]) -> Any:
-        """The mask of all others."""
-        import numpy
-
-        mask = numpy.full(-(-len(self.data) // 32), 0xFFFFFFFF, numpy.uint32)
-        for token in barred:
-            mask[token // 32] &= ~numpy.uint32(1 << (token % 32))
-        return mask
-
-
-def _each(characters: bytes) -> list[bytes]:
-    return [characters[at : at + 1] for at in range(len(characters))]
+        return (token for token, data in enumerate(self.data) if data.lstrip().startswith(tuple(first)))
 
 
 def _spellings_of(vocabulary: Vocabulary) -> _Spellings:
     """Made once for a vocabulary: that takes a while."""
-    found = _known.get(vocabulary)
-    if found is None:
-        found = _known[vocabulary] = _Spellings(vocabulary)
-    return found
+    spellings = _known.get(vocabulary)
+    if spellings is None:
+        spellings = _known[vocabulary] = _Spellings(vocabulary)
+    return spellings
 
 
 _known: WeakKeyDictionary[Any, _Spellings] = WeakKeyDictionary()
+
+
+def only(tokens: Iterable[int], size: int) -> Any:
+    """The mask of these tokens and no others."""
+    import numpy
+
+    mask = numpy.zeros(-(-size // 32), numpy.uint32)
+    for token in tokens:
+        mask[token // 32] |= numpy.uint32(1 << (token % 32))
+    return mask

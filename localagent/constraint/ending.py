@@ -47,14 +47,14 @@ class Ending:
 
     def forced(self) -> Sequence[int]:
         """The tokens that are due; none while the reasoning may go on, or outside of it."""
-        if not self._due and self._inside and not self._pieces and self._is_over():
-            said = next(n for n in range(self._most, -1, -1) if self._tail.endswith(self._closing[:n]))
-            self._due = tuple(self._tokenize(self._closing[said:]))
-        return self._due
-
-    def _is_over(self) -> bool:
+        if self._due or not self._inside or self._pieces:
+            return self._due
         spent = self._budget is not None and self._spent >= self._budget
-        return spent or (self._flag is not None and self._flag.is_set())
+        if spent or (self._flag is not None and self._flag.is_set()):
+            # The model may have begun to write the closing marker itself.
+            begun = next(n for n in range(self._most, -1, -1) if self._tail.endswith(self._closing[:n]))
+            self._due = tuple(self._tokenize(self._closing[begun:]))
+        return self._due
 
     def accept(self, token: int, text: str, inside: bool) -> None:
         """A token came and completed `text`; after it, the output is `inside` the reasoning or not."""

@@ -1,4 +1,4 @@
-"""A grammar as llama.cpp and XGrammar read it: GBNF, for servers without llguidance.
+"""A grammar as llama.cpp and XGrammar read it, for servers without llguidance: mostly GBNF.
 
 It knows no intersection, no complement and no inline schema, and a text has no longest match: grammars that
 need one of those are refused (`Unsupported`), never said in part. Format: llama.cpp's grammars/README.md, and
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NoReturn
 
 from localagent.errors import Unsupported
@@ -42,10 +42,20 @@ _PIECE: Final = re.compile(
     re.VERBOSE,
 )
 _ESCAPED: Final = re.compile(r"\\(x[0-9a-fA-F]{2}(?![0-9a-fA-F])|.)")
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/')
 _TOKENS: Final[Mapping[Dialect, tuple[str, str]]] = {
     "gbnf": ("<[{}]>", "!<[{}]>"),
     "ebnf": ("Token({})", "ExcludeToken({})"),
 }
+
+
+def core(lark: str) -> str:
+    """The same grammar, if XGrammar reads it. vLLM draws with that or with llguidance, and does not say with
+    which: some versions end at a grammar that theirs cannot read. Raises Unsupported.
+    """
+    if any(mark in _QUOTED.sub("", lark) for mark in "&~"):
+        raise Unsupported("XGrammar, with which a server may draw, knows no intersection of patterns")
+    return lark
 
 
 def gbnf(lark: str, dialect: Dialect) -> str:
@@ -53,63 +63,71 @@ def gbnf(lark: str, dialect: Dialect) -> str:
 
     Raises Unsupported for what GBNF cannot say.
     """
-    lines = []
+    rules = []
     for line in lark.splitlines():
-        found = _RULE.fullmatch(line)
-        if found is None:  # `name[lazy]`
+        rule = _RULE.fullmatch(line)
+        if rule is None:  # `name[lazy]`
             _refuse("text up to a marker")
-        name = "root" if found[1] == "start" else found[1]
-        lines.append(f"{name} ::= {_joined(_expression(found[2], dialect))}")
-    return "\n".join(lines) + "\n"
+        name, body = rule.groups()
+        rules.append(f"{'root' if name == 'start' else name} ::= {_joined(_expression(body, dialect))}\n")
+    return "".join(rules)
 
 
 def _expression(text: str, dialect: Dialect) -> Iterator[str]:
     """The parts of a rule."""
     one, other = _TOKENS[dialect]
-    write: Mapping[str, Callable[[str], str]] = {
-        "string": lambda said: _literal(json.loads(said)),
-        "regex": lambda said: f"({_joined(_pattern(said[1:-1]))})",
-        "token": lambda said: one.format(said[2:-2]),
-        "other": lambda said: other.format(said[3:-2]),
-        "name": str,
-        "mark": str,
-    }
-    for kind, said in _cut(_PART, text):
-        if kind != "space":
-            yield write[kind](said)
+    for kind, part in _cut(_PART, text):
+        match kind:
+            case "space":
+                continue
+            case "string":
+                yield _literal(json.loads(part))
+            case "regex":
+                yield f"({_joined(_pattern(part[1:-1]))})"
+            case "token":
+                yield one.format(part[2:-2])
+            case "other":
+                yield other.format(part[3:-2])
+            case _:
+                yield part
 
 
 def _pattern(text: str) -> Iterator[str]:
     """The parts of a regular expression."""
-    write: Mapping[str, Callable[[str], str]] = {
-        "class": lambda said: _ESCAPED.sub(_in_class, said),
-        "any": lambda said: r"[^\x00]",
-        "mark": str,
-        "code": lambda said: _literal(chr(int(said[2:], 16))),
-        "escaped": lambda said: _literal(said[1]),
-        "plain": _literal,
-    }
-    for kind, said in _cut(_PIECE, text):
-        yield write[kind](said)
+    for kind, part in _cut(_PIECE, text):
+        match kind:
+            case "class":
+                yield _ESCAPED.sub(_in_class, part)
+            case "any":
+                yield r"[^\x00]"
+            case "code":
+                yield _literal(chr(int(part[2:], 16)))
+            case "escaped":
+                yield _literal(part[1])
+            case "plain":
+                yield _literal(part)
+            case _:
+                yield part
 
 
 def _cut(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
-    at = 0
-    while at < len(text):
-        found = pattern.match(text, at)
-        if found is None:
-            _refuse(repr(text[at : at + 20]))
-        assert found.lastgroup is not None
-        yield found.lastgroup, found[0]
-        at = found.end()
+    """The parts of a text, each with the name of the group that it matches."""
+    start = 0
+    while start < len(text):
+        part = pattern.match(text, start)
+        if part is None:
+            _refuse(repr(text[start : start + 20]))
+        assert part.lastgroup is not None
+        yield part.lastgroup, part[0]
+        start = part.end()
 
 
-def _in_class(found: re.Match[str]) -> str:
-    said = found[1]
-    if said.isalnum() and len(said) == 1 and said not in "nrt":  # a class of its own, such as `\\w`
-        _refuse(repr(found[0]))
+def _in_class(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code.isalnum() and len(code) == 1 and code not in "nrt":  # a class of its own, such as `\\w`
+        _refuse(repr(escape[0]))
     # Before a hexadecimal digit XGrammar reads `\\x1f` as part of a longer number: that is refused above.
-    return found[0] if len(said) > 1 or said in '\\"nrt[]' else f"\\x{ord(said):02x}"
+    return escape[0] if len(code) > 1 or code in '\\"nrt[]' else f"\\x{ord(code):02x}"
 
 
 def _joined(parts: Iterable[str]) -> str:

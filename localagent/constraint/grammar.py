@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from localagent.constraint.calls import Call, Texts, any_arguments, call_rules
+from localagent.constraint.calls import Call, any_arguments, call_rules, layout_text
 from localagent.constraint.layout import Notation, Strings, layout
 from localagent.constraint.merging import DEEPEST
 from localagent.constraint.options import fallback
@@ -66,50 +67,50 @@ def block_grammar(
     Raises GrammarMissing, Unsupported for a dialect without calls, UsageError for a name that is not
     declared, and, if `strict`, SchemaRefused.
     """
-    shape = layout(dialect, renderer)
-    known_tools = {_function(tool)["name"]: _function(tool) for tool in tools}
-    wanted = list(known_tools) if names is None else list(dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in known_tools]:
-        raise UsageError(f"no tool is named {unknown[0]!r}: there are {', '.join(known_tools) or 'none'}")
+    functions = {function["name"]: function for function in map(_function, tools)}
+    wanted = list(functions) if names is None else list(dict.fromkeys(names))
+    if unknown := [name for name in wanted if name not in functions]:
+        raise UsageError(f"no tool is named {unknown[0]!r}: there are {', '.join(functions) or 'none'}")
     if not wanted:
         raise UsageError("calls cannot be bounded without tools")
-    known = tuple(sorted((special or {}).items()))
-    calls = list[Call]()
+    shape, tokens, seconds = layout(dialect, renderer), special or {}, 0.0
+    known, calls = tuple(sorted(tokens.items())), list[Call]()
     for name in wanted:
-        if sum(call.seconds for call in calls) > MOST_SECONDS:
-            said = f"trying the parts of the tools before it took more than {MOST_SECONDS} s"
-            calls.append(any_arguments(shape, name, strict, known, "size", said))
+        if seconds > MOST_SECONDS:
+            reason = f"trying the parts of the tools before it took more than {MOST_SECONDS} s"
+            calls.append(any_arguments(shape, name, strict, known, "size", reason))
         else:
-            calls.append(call_rules(shape, _serial(known_tools[name]), strict, known))
-    rules, literals = Rules(), Literals(special or {})
+            calls.append(call_rules(shape, _serial(functions[name]), strict, known))
+        seconds += calls[-1].seconds
+    relaxed = [reason for call in calls for reason in call.relaxed]
+    if not any(call.start for call in calls):
+        first = relaxed[0]
+        raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
+    rules = Rules()
+    write = partial(layout_text, rules=rules, literals=Literals(tokens))
     for call in calls:
         rules.bodies.update(call.rules)
-    if not any(call.start for call in calls):
-        first = calls[0].relaxed[0]
-        raise Unsupported(f"{first.tool} cannot be called in the dialect {dialect.name}: {first.reason}")
     one = rules.rule(choice(call.start for call in calls if call.start))
-    texts = Texts(rules, literals)
-    joins = [texts.write(text) for text in (shape.between, shape.again) if text is not None]
+    joins = [write(text) for text in (shape.between, shape.again) if text is not None]
     more = f"({choice(joins)} {one})*" if parallel and joins else ""
-    closings = [texts.write(shape.tail) or '""']
+    closings = [write(shape.tail) or '""']
     if ends:
         cuts = [cut for cut in shape.cuts if more or len(cut) < len(shape.tail)]
-        closings += [f"{texts.write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
-    rules.bodies["inside"] = f"{texts.write(shape.head)} {one} {more} {choice(closings)}"
-    rules.bodies["opener"] = texts.write(shape.opener) or '""'
-    start = "opener inside" if shape.opener else "inside"
-    relaxed = [found for call in calls for found in call.relaxed]
+        closings += [f"{write(cut)} <[{','.join(map(str, ends))}]>" for cut in cuts]
+    rules.bodies["inside"] = f"{write(shape.head)} {one} {more} {choice(closings)}"
+    rules.bodies["opener"] = write(shape.opener) or '""'
+    starts = ["opener inside" if shape.opener else "inside"]
     if bare:
-        seconds, objects = sum(call.seconds for call in calls), list[str]()
+        objects = list[str]()
         for name in wanted:
-            written, reader = _object(rules, known_tools[name], strict, seconds > MOST_SECONDS)
+            written, reader = _object(rules, functions[name], strict, spent=seconds > MOST_SECONDS)
             objects.append(written)
             relaxed += reader.relaxed.values()
             seconds += reader.trials.seconds
-        start += f" | {choice(objects)}"
+        starts.append(choice(objects))
         if shape.unmarked is not None:
-            start += f" | {texts.write(shape.unmarked)} {one}"
-    return Grammar(rules.text(start), tuple(dict.fromkeys(relaxed)))
+            starts.append(f"{write(shape.unmarked)} {one}")
+    return Grammar(rules.text(" | ".join(starts)), tuple(dict.fromkeys(relaxed)))
 
 
 def _object(rules: Rules, function: Mapping[str, Any], strict: bool, spent: bool) -> tuple[str, Reader]:

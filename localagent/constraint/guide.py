@@ -17,8 +17,9 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Union
 
+from localagent.constraint.bars import Bars, only
 from localagent.constraint.schema import Relaxed
 from localagent.errors import ConstraintFailed
 from localagent.hosts.utf8 import TokenText
@@ -26,8 +27,8 @@ from localagent.parsers import CallEnd, CallStart, StreamParser
 from localagent.prompt.segments import Segment
 
 if TYPE_CHECKING:
-    from localagent.constraint.bars import Bars
     from localagent.constraint.ending import Ending
+    from localagent.constraint.matching import Matcher
     from localagent.hosts.engine import Vocabulary
 
 _REMEMBERED = 256
@@ -35,75 +36,6 @@ _REMEMBERED = 256
 UNFORESEEN = "the model began its calls in a way that its own template does not"
 _BETWEEN = re.compile(r"(?:[\s,;\[\]]|`+[\w-]*)*")
 """What may stand between calls without markers: white space, brackets of a list, Markdown fences."""
-_STRICT = (
-    "strict: a call of {tool} began with {begun!r}, and calls of the dialect {dialect} are bounded where "
-    "they begin with {opener}: require the call with tool_choice, or leave strict out"
-)
-
-
-class Matching(Protocol):
-    """What may come next, as `matching.Matcher` says it."""
-
-    @property
-    def accepting(self) -> bool:
-        """Whether what came so far is whole."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing more may come."""
-
-    def mask(self) -> Any:
-        """As `protocol.Constraint`."""
-
-    def forced(self) -> Sequence[int]:
-        """As `protocol.Constraint`."""
-
-    def accept(self, token: int) -> None:
-        """This token came. Raises ConstraintFailed for one that may not."""
-
-    def copy(self) -> Matching:
-        """Another one in the same state."""
-
-
-@dataclass(slots=True)
-class Way:
-    """One of the ways in which a turn that is bounded may go on, and what comes after it."""
-
-    matcher: Matching
-    then: Literal["free", "over", "reasoning"]
-
-
-class Fixed:
-    """Matches these tokens and nothing else."""
-
-    def __init__(self, tokens: Sequence[int], size: int) -> None:
-        self._due = tuple(tokens)
-        self._size = size
-
-    @property
-    def accepting(self) -> bool:
-        """See `Matching`."""
-        return not self._due
-
-    stopped = accepting
-
-    def mask(self) -> Any:
-        """See `Matching`."""
-        return only(self._due[:1], self._size)
-
-    def forced(self) -> Sequence[int]:
-        """See `Matching`."""
-        return self._due
-
-    def accept(self, token: int) -> None:
-        """See `Matching`."""
-        if self._due[:1] != (token,):
-            raise ConstraintFailed(f"token {token} may not come here")
-        self._due = self._due[1:]
-
-    def copy(self) -> Fixed:
-        """See `Matching`."""
-        return Fixed(self._due, self._size)
 
 
 class Guide:
@@ -171,7 +103,7 @@ class Guide:
     # -- what may come --------------------------------------------------------------------------------
 
     def forced(self) -> Sequence[int]:
-        """See `protocol.Constraint`."""
+        """The tokens that come next whatever the model thinks of them; none where there is a choice."""
         if self._ending is not None and (due := self._ending.forced()):
             return due
         if len(self._ways) == 1:
@@ -179,7 +111,7 @@ class Guide:
         return self._ends if self._over and len(self._ends) == 1 else ()
 
     def mask(self) -> Any | None:
-        """See `protocol.Constraint`."""
+        """The tokens that may come next, as `protocol.Constraint` has them; None where any may."""
         if self._ending is not None and (due := self._ending.forced()):
             return only(due[:1], self._size)
         if self._ways:
@@ -194,7 +126,7 @@ class Guide:
         return None if self._bars is None else self._bars.mask()
 
     def otherwise(self) -> int | None:
-        """See `protocol.Constraint`.
+        """The token that ends the turn, where the model would choose one that is not in the mask.
 
         Behind a call that was required, the model decides whether it makes another one, and not the grammar,
         which may have left over nothing else for it to write.
@@ -221,7 +153,7 @@ class Guide:
     # -- what came ------------------------------------------------------------------------------------
 
     def accept(self, token: int) -> None:
-        """See `protocol.Constraint`."""
+        """This token came. Raises ConstraintFailed for one that may not."""
         bounded = bool(self._ways)
         text = self._read(token)
         place = self._parser.place
@@ -243,26 +175,27 @@ class Guide:
             self._look_on(token)
         elif self._behind is not None:
             self._look_behind(self._behind)
-        for call in self._begun if not self._ways and not bounded else ():
-            self._enter(call.start, call.name, bare=True)
+        if not self._ways and not bounded:  # what has begun nevertheless is a call without a marker
+            for call in self._begun:
+                self._enter(call.start, call.name, bare=True)
         self._begun.clear()
         self._ended = False
 
     def _read(self, token: int) -> str:
         """Have the parser read it; returns the text that it completes."""
-        found = ""
+        text = ""
         self._recent.append(token)
         self._pending += len(self._piece(token).data)
-        for each in self._text.feed(token):
-            found += each.text
-            events = self._parser.feed(each.text, each.special)
-            if events:
-                self._begun += [event for event in events if isinstance(event, CallStart)]
-                self._ended |= any(isinstance(event, CallEnd) for event in events)
-        self._pending -= len(found.encode())
-        self._offset += len(found)
-        self._said = (self._said + found)[-_REMEMBERED:]
-        return found
+        for part in self._text.feed(token):
+            text += part.text
+            for event in self._parser.feed(part.text, part.special):
+                if isinstance(event, CallStart):
+                    self._begun.append(event)
+                self._ended |= isinstance(event, CallEnd)
+        self._pending -= len(text.encode())
+        self._offset += len(text)
+        self._said = (self._said + text)[-_REMEMBERED:]
+        return text
 
     def _start(self) -> None:
         """Begin with what must come."""
@@ -358,15 +291,63 @@ class Guide:
         """
         if self._strict:
             dialect, begun = self._parser.dialect, self._said[since - self._offset :]
-            opener = repr(dialect.calls.open) if dialect.calls else "a JSON object"
-            told = {"tool": repr(tool) if tool else "a tool", "begun": begun[:40], "opener": opener}
-            raise ConstraintFailed(_STRICT.format(dialect=dialect.name, **told))
+            raise ConstraintFailed(
+                f"strict: a call of {repr(tool) if tool else 'a tool'} began with {begun[:40]!r}, and calls "
+                f"of the dialect {dialect.name} are bounded where they begin with "
+                f"{repr(dialect.calls.open) if dialect.calls else 'a JSON object'}: "
+                "require the call with tool_choice, or leave strict out"
+            )
         if self._parallel is not None:
             self._bars, self._parallel = self._parallel, None
             self._over = self._ended and self._parser.place != "calls"
         relaxed = Relaxed(tool, "", "", UNFORESEEN)
         if relaxed not in self.relaxed:
             self.relaxed += (relaxed,)
+
+
+Matching = Union["Matcher", "Fixed"]
+"""Says what may come next, and is given what came."""
+
+
+@dataclass(slots=True)
+class Way:
+    """One of the ways in which a turn that is bounded may go on, and what comes after it."""
+
+    matcher: Matching
+    then: Literal["free", "over", "reasoning"]
+
+
+class Fixed:
+    """Matches these tokens and nothing else, as a `Matcher` does what its grammar says."""
+
+    def __init__(self, tokens: Sequence[int], size: int) -> None:
+        self._due = tuple(tokens)
+        self._size = size
+
+    @property
+    def accepting(self) -> bool:
+        """Whether all of them have come."""
+        return not self._due
+
+    stopped = accepting
+
+    def mask(self) -> Any:
+        """The mask of the next one."""
+        return only(self._due[:1], self._size)
+
+    def forced(self) -> Sequence[int]:
+        """Those that have not come yet."""
+        return self._due
+
+    def accept(self, token: int) -> None:
+        """This token came. Raises ConstraintFailed for one that may not."""
+        if self._due[:1] != (token,):
+            raise ConstraintFailed(f"token {token} may not come here")
+        self._due = self._due[1:]
+
+    def copy(self) -> Fixed:
+        """Another one in the same state."""
+        return Fixed(self._due, self._size)
 
 
 def _is_text(data: bytes) -> bool:
@@ -383,13 +364,3 @@ def _goes_on(matcher: Matching, token: int) -> bool:
     except ConstraintFailed:
         return False
     return True
-
-
-def only(tokens: Sequence[int], size: int) -> Any:
-    """The mask of these tokens: see `protocol.Constraint`."""
-    import numpy
-
-    mask = numpy.zeros(-(-size // 32), numpy.uint32)
-    for token in tokens:
-        mask[token // 32] |= numpy.uint32(1 << (token % 32))
-    return mask

@@ -5,93 +5,38 @@
     refused     the schema it stands in becomes "any value of its type"; reported and validated likewise
     annotation  says nothing about which values are valid
 
-In strict mode `checked` and `refused` are both an error, SchemaRefused. A test holds the README's table to
-this one.
+In strict mode `checked` and `refused` are both an error, SchemaRefused. The README has a remark on each
+keyword, and a test holds its table to this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
-Treatment = Literal["enforced", "checked", "refused", "annotation"]
-
-KEYWORDS: Final[Mapping[str, tuple[Treatment, str]]] = {
-    "type": ("enforced", "also as a list; unknown names are refused"),
-    "enum": ("enforced", "up to 20,000 values and 500,000 characters, in the dialect's own spelling"),
-    "const": ("enforced", "up to 10,000 characters, in the dialect's own spelling"),
-    "nullable": ("enforced", "of OpenAPI: null is one more type"),
-    "properties": (
-        "enforced",
-        "up to 1,000, in the schema's order; undeclared ones are only written if the schema says so",
-    ),
-    "required": ("enforced", ""),
-    "additionalProperties": ("enforced", "left out, it is false where properties are declared"),
-    "patternProperties": ("enforced", "up to 32; a name that fits several patterns is not written"),
-    "propertyNames": ("enforced", "patterns and lengths; names that are declared are not looked at"),
-    "minProperties": ("checked", "enforced if no property is optional"),
-    "maxProperties": ("checked", "enforced if no property is optional"),
-    "items": ("enforced", "as a list it is the draft-7 spelling of prefixItems"),
-    "prefixItems": ("enforced", "up to 200"),
-    "additionalItems": ("enforced", "draft 7"),
-    "minItems": ("enforced", "up to 1,000"),
-    "maxItems": ("enforced", "up to 1,000; a larger one is checked"),
-    "minLength": ("enforced", "up to 10,000"),
-    "maxLength": ("enforced", "up to 100,000; a larger one is checked"),
-    "pattern": (
-        "enforced",
-        "but look-around, references to groups, inner anchors, and what forces more than 10,000 characters "
-        "are checked",
-    ),
-    "format": ("enforced", "the formats named below; any other is an annotation, as the standard has it"),
-    "minimum": ("enforced", ""),
-    "maximum": ("enforced", ""),
-    "exclusiveMinimum": ("enforced", "also draft 4's, a boolean"),
-    "exclusiveMaximum": ("enforced", "also draft 4's, a boolean"),
-    "multipleOf": ("enforced", "but several on one number, and more than 10,000 remainders, are checked"),
-    "anyOf": ("enforced", "up to 1,000 schemas, constants apart"),
-    "oneOf": (
-        "enforced",
-        "up to 1,000; checked where one value may fit two of the schemas, or there are many",
-    ),
-    "allOf": ("enforced", "the schemas are merged"),
-    "$ref": ("enforced", "up to 256, within the schema, also recursive; any other is refused"),
-    "$defs": ("enforced", "where a $ref names them"),
-    "definitions": ("enforced", "where a $ref names them"),
-    "unevaluatedProperties": ("checked", "enforced if false, and nothing else adds properties"),
-    "unevaluatedItems": ("checked", ""),
-    "uniqueItems": ("checked", ""),
-    "contains": ("checked", ""),
-    "minContains": ("checked", ""),
-    "maxContains": ("checked", ""),
-    "not": ("checked", ""),
-    "if": ("checked", ""),
-    "then": ("checked", "with if"),
-    "else": ("checked", "with if"),
-    "dependentRequired": ("checked", ""),
-    "dependentSchemas": ("checked", ""),
-    "dependencies": ("checked", "draft 7"),
-    "$dynamicRef": ("refused", ""),
-    "$recursiveRef": ("refused", ""),
-    "$anchor": ("annotation", "a $ref to it is refused"),
-    "$dynamicAnchor": ("annotation", ""),
-    "$recursiveAnchor": ("annotation", ""),
-    "$id": ("annotation", "references are looked up in this schema alone"),
-    "$schema": ("annotation", ""),
-    "$vocabulary": ("annotation", ""),
-    "$comment": ("annotation", ""),
-    "title": ("annotation", ""),
-    "description": ("annotation", ""),
-    "default": ("annotation", ""),
-    "examples": ("annotation", ""),
-    "deprecated": ("annotation", ""),
-    "readOnly": ("annotation", ""),
-    "writeOnly": ("annotation", ""),
-    "contentEncoding": ("annotation", ""),
-    "contentMediaType": ("annotation", ""),
-    "contentSchema": ("annotation", ""),
+KEYWORDS: Final[Mapping[str, str]] = {
+    keyword: treatment
+    for treatment, keywords in {
+        "enforced": """
+            type enum const nullable properties required additionalProperties patternProperties propertyNames
+            items prefixItems additionalItems minItems maxItems minLength maxLength pattern format
+            minimum maximum exclusiveMinimum exclusiveMaximum multipleOf
+            anyOf oneOf allOf $ref $defs definitions
+        """,
+        "checked": """
+            minProperties maxProperties unevaluatedProperties unevaluatedItems uniqueItems
+            contains minContains maxContains not if then else
+            dependentRequired dependentSchemas dependencies
+        """,
+        "refused": "$dynamicRef $recursiveRef",
+        "annotation": """
+            $anchor $dynamicAnchor $recursiveAnchor $id $schema $vocabulary $comment title description default
+            examples deprecated readOnly writeOnly contentEncoding contentMediaType contentSchema
+        """,
+    }.items()
+    for keyword in keywords.split()
 }
-"""Keyword: what becomes of it, and a remark. What is not listed is an annotation, as the standard has it."""
+"""What is not listed is an annotation, as the standard has it."""
 
 _BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _DAY = (

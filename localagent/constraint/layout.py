@@ -126,25 +126,25 @@ class Layout:
 
     def argument(self, key: str, kind: Kind) -> Argument:
         """The texts around an argument. Raises Unsupported for a key that the dialect cannot write."""
-        if _PLAIN.fullmatch(key):
-            found = _argument(self.dialect, self.renderer, _KEYS[1], kind)
-            texts = [text.replace(_KEYS[1], key) for text in (found.first, found.next, found.post)]
-        else:
-            found = _argument(self.dialect, self.renderer, key, kind)
-            texts = [found.first, found.next, found.post]
-        return Argument(_numbered(texts[0], self.join), *texts[1:])
+        probe, plain = _Probe(self.dialect, self.renderer), _PLAIN.fullmatch(key)
+        around = _argument(probe, _KEYS[1] if plain else key, kind)
+        texts = (around.first, around.next, around.post)
+        first, *others = (text.replace(_KEYS[1], key) for text in texts) if plain else texts
+        return Argument(_numbered(first, self.join), *others)
 
     def member(self, key: str) -> str:
         """A key of an object within a value, with what stands between it and its value."""
+        probe = _Probe(self.dialect, self.renderer)
         if _PLAIN.fullmatch(key):
-            return _member(self.dialect, self.renderer, _KEYS[1]).replace(_KEYS[1], key)
-        return _member(self.dialect, self.renderer, key)
+            return _member(probe, _KEYS[1]).replace(_KEYS[1], key)
+        return _member(probe, key)
 
 
 @lru_cache(maxsize=128)
 def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
     """How `dialect` writes calls, in its own notation or the one named. Raises Unsupported."""
-    one, two, three = (_rendered(dialect, renderer, [(name, {}) for name in _NAMES[:n]]) for n in (1, 2, 3))
+    probe = _Probe(dialect, renderer)
+    one, two, three = (probe.written([(name, {}) for name in _NAMES[:n]]) for n in (1, 2, 3))
     opener = dialect.calls.open if dialect.calls and dialect.calls.open in one else ""
     head, *gaps, last = one[one.index(opener) + len(opener) :].split(_NAMES[0])
     join = _with_index(_between(two, _NAMES[0], _NAMES[1]), _between(three, _NAMES[1], _NAMES[2]))
@@ -156,16 +156,16 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
     two_tail = _numbered(two[two.rindex(_NAMES[1]) + len(_NAMES[1]) :], join)
     if (two_head, two_tail) != (head, last):
         between = None  # two calls are a list, and one alone is none
-    number, text = (_argument(dialect, renderer, _KEYS[1], kind) for kind in ("integer", "string"))
-    after = _cut(_after_name(dialect, renderer, {_KEYS[1]: _NUMBER}), "integer")
+    number, text = (_argument(probe, _KEYS[1], kind) for kind in ("integer", "string"))
+    after = _cut(probe.after_name({_KEYS[1]: _NUMBER}), "integer")
     if after is None or not after[1].startswith(number.post) or not after[1].endswith(tail):
-        raise _unsupported(dialect, "its calls end in several ways")
+        raise probe.unsupported("its calls end in several ways")
     close = after[1][len(number.post) : len(after[1]) - len(tail)]
     begun = one[: one.rindex(_NAMES[0])] + _NAMES[0]
     if spare := _spare(dialect, begun, empty, close):  # what closes a block is no part of the call
         empty, close = empty.removesuffix(spare), close.removesuffix(spare)
         between, tail = None if between is None else spare + between, spare + tail
-    values = _notation(dialect, renderer)
+    values = _notation(probe)
     is_typed = not text.first.startswith(number.first)
     quote = "" if is_typed else text.first[len(number.first) :]
     if quote in ("'", '"'):
@@ -174,7 +174,7 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         strings = Strings("verbatim", quote, text.post[: len(text.post) - len(number.post)])
     else:
         strings = Strings("raw")
-    reserved = () if strings.style == "quoted" else _reserved(dialect, renderer)
+    reserved = () if strings.style == "quoted" else _reserved(probe)
     return Layout(
         dialect=dialect,
         renderer=renderer,
@@ -189,19 +189,17 @@ def layout(dialect: Dialect, renderer: str | None = None) -> Layout:
         empty=empty,
         close=close,
         strings=strings,
-        constants=_constants(dialect, renderer),
+        constants=_constants(probe),
         values=values,
         is_typed=is_typed,
-        is_sorted=_is_sorted(dialect, renderer),
+        is_sorted=_is_sorted(probe),
         reserved=reserved,
-        near=tuple(tag for tag in reserved if _is_guarded(dialect, renderer, tag, reserved)),
+        near=tuple(tag for tag in reserved if _is_guarded(probe, tag, reserved)),
         edges="".join(
             char
             for char in " \t\r\n"
             if strings.style == "raw"
-            and not (
-                _is_verbatim(dialect, renderer, char + "x") and _is_verbatim(dialect, renderer, "x" + char)
-            )
+            and not (probe.is_verbatim(char + "x") and probe.is_verbatim("x" + char))
         ),
         join=join,
     )
@@ -257,73 +255,86 @@ def _reads(dialect: Dialect, text: str, count: int) -> bool:
     )
 
 
-def _unsupported(dialect: Dialect, why: str) -> Unsupported:
-    return Unsupported(f"calls of the dialect {dialect.name} cannot be constrained: {why}")
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """One notation of a dialect, by what it writes."""
 
+    dialect: Dialect
+    renderer: str | None
 
-def _rendered(dialect: Dialect, renderer: str | None, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    try:
-        written = dialect.render(calls, renderer)
-    except ValueError as error:
-        raise _unsupported(dialect, str(error)) from None
-    return written
+    def written(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+        """The text of these calls. Raises Unsupported."""
+        try:
+            return self.dialect.render(calls, self.renderer)
+        except ValueError as error:
+            raise self.unsupported(str(error)) from None
 
+    def after_name(self, arguments: Mapping[str, Any]) -> str:
+        """What follows the name in a call with these arguments."""
+        text = self.written([(_NAMES[0], arguments)])
+        return text[text.rindex(_NAMES[0]) + len(_NAMES[0]) :]
 
-def _after_name(dialect: Dialect, renderer: str | None, arguments: Mapping[str, Any]) -> str:
-    written = _rendered(dialect, renderer, [(_NAMES[0], arguments)])
-    return written[written.rindex(_NAMES[0]) + len(_NAMES[0]) :]
+    def is_verbatim(self, text: str) -> bool:
+        """Whether `text` is written as it is, where any other is."""
+        expected = self.written([(_NAMES[0], {_KEYS[0]: "probeValue"})]).replace("probeValue", text)
+        try:
+            return self.dialect.render([(_NAMES[0], {_KEYS[0]: text})], self.renderer) == expected
+        except ValueError:
+            return False
+
+    def unsupported(self, why: str) -> Unsupported:
+        """The error for a dialect whose calls cannot be cut."""
+        return Unsupported(f"calls of the dialect {self.dialect.name} cannot be constrained: {why}")
 
 
 # -- arguments and values -----------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
-def _argument(dialect: Dialect, renderer: str | None, key: str, kind: Kind) -> Argument:
+def _argument(probe: _Probe, key: str, kind: Kind) -> Argument:
     """How the argument `key` is written with a value of this kind."""
     value = _PROBES[kind][0]
-    alone = _cut(_after_name(dialect, renderer, {key: value}), kind)
+    alone = _cut(probe.after_name({key: value}), kind)
     if alone is None:
         if kind in ("array", "object"):  # written as elements of their own, and read as JSON as well
-            return _argument(dialect, renderer, key, "integer")
-        raise _unsupported(dialect, f"the {kind} is not found in what it writes")
+            return _argument(probe, key, "integer")
+        raise probe.unsupported(f"the {kind} is not found in what it writes")
     for before, behind in ((_KEYS[0], _KEYS[2]), ("!", "~")):  # where arguments are sorted, `key` is between
-        leading = _cut(_after_name(dialect, renderer, {before: _OTHER, key: value}), kind)
-        following = _cut(_after_name(dialect, renderer, {key: value, behind: _OTHER}), kind)
+        leading = _cut(probe.after_name({before: _OTHER, key: value}), kind)
+        following = _cut(probe.after_name({key: value, behind: _OTHER}), kind)
         if leading is None or following is None or str(_OTHER) not in leading[0]:
             continue
-        single = _after_name(dialect, renderer, {before: _OTHER}).split(str(_OTHER))[1]
+        single = probe.after_name({before: _OTHER}).split(str(_OTHER))[1]
         lead = leading[0].split(str(_OTHER))[1]
         if str(_OTHER) in following[1]:
             return Argument(alone[0], lead[len(_common(single, lead)) :], _common(alone[1], following[1]))
-    raise _unsupported(dialect, f"the argument {key!r:.40} is not where it is expected")
+    raise probe.unsupported(f"the argument {key!r:.40} is not where it is expected")
 
 
 @lru_cache(maxsize=4096)
-def _member(dialect: Dialect, renderer: str | None, key: str) -> str:
-    single = _after_name(dialect, renderer, {_KEYS[0]: {"! !": _NUMBER}})  # no element can be named so
+def _member(probe: _Probe, key: str) -> str:
+    single = probe.after_name({_KEYS[0]: {"! !": _NUMBER}})  # no element can be named so
     before = single[: single.index("! !")]
     before = before[: before.rindex("{") + 1]
-    written = _after_name(dialect, renderer, {_KEYS[0]: {key: _NUMBER, "~ ~": _OTHER}})
+    written = probe.after_name({_KEYS[0]: {key: _NUMBER, "~ ~": _OTHER}})
     if not written.startswith(before) or str(_NUMBER) not in written:
-        raise _unsupported(dialect, f"the key {key!r:.40} is not where it is expected")
+        raise probe.unsupported(f"the key {key!r:.40} is not where it is expected")
     found = written[len(before) : written.index(str(_NUMBER))]
     if str(_OTHER) in found:  # members are sorted, and this key comes after the other one
         found = found.split(str(_OTHER), 1)[1].partition(",")[2].lstrip(" ")
     return found
 
 
-def _notation(dialect: Dialect, renderer: str | None) -> Notation:
+def _notation(probe: _Probe) -> Notation:
     inner = {"probe inner": _NUMBER, "probe other": _OTHER}
-    written = _after_name(
-        dialect, renderer, {_KEYS[0]: ["probeValue", "probeText", True, False, None, inner]}
-    )
+    written = probe.after_name({_KEYS[0]: ["probeValue", "probeText", True, False, None, inner]})
     found = re.search(
         r"\[([^\[\]]*?)probeValue(.*?)probeText(.*?)([Tt]rue)(.*?)([Ff]alse).*?(null|None).*?"
         rf"\{{(.*?)probe inner(.*?){_NUMBER}(.*?){re.escape(str(_OTHER))}",
         written,
     )
     if found is None:
-        raise _unsupported(dialect, "its lists and objects are not written in brackets")
+        raise probe.unsupported("its lists and objects are not written in brackets")
     quote, comma = found[1], found[5]
     close = found[2][: len(found[2]) - len(comma) - len(quote)]
     constants = {True: found[4], False: found[6], None: found[7]}
@@ -332,51 +343,40 @@ def _notation(dialect: Dialect, renderer: str | None) -> Notation:
     else:
         strings = Strings("verbatim", quote, close)
     colon = found[9][len(close) :]
-    has_bare = _member(dialect, renderer, _KEYS[1]).startswith(_KEYS[1])
+    has_bare = _member(probe, _KEYS[1]).startswith(_KEYS[1])
     return Notation(strings, constants, comma, colon, has_bare)
 
 
-def _constants(dialect: Dialect, renderer: str | None) -> dict[bool | None, str]:
+def _constants(probe: _Probe) -> dict[bool | None, str]:
     """How an argument is written that is a constant."""
     words = {True: "[Tt]rue", False: "[Ff]alse", None: "null|None"}
     found = {}
     for value, pattern in words.items():
-        written = re.findall(pattern, _after_name(dialect, renderer, {_KEYS[0]: value}))
+        written = re.findall(pattern, probe.after_name({_KEYS[0]: value}))
         if not written:
-            raise _unsupported(dialect, f"{value} is not found in what it writes")
+            raise probe.unsupported(f"{value} is not found in what it writes")
         found[value] = written[-1]
     return found
 
 
-def _is_sorted(dialect: Dialect, renderer: str | None) -> bool:
-    written = _after_name(dialect, renderer, {_KEYS[1]: 1, _KEYS[0]: 1})
+def _is_sorted(probe: _Probe) -> bool:
+    written = probe.after_name({_KEYS[1]: 1, _KEYS[0]: 1})
     return written.index(_KEYS[0]) < written.index(_KEYS[1])
 
 
-def _reserved(dialect: Dialect, renderer: str | None) -> tuple[str, ...]:
+def _reserved(probe: _Probe) -> tuple[str, ...]:
     """The markers and tags that the renderer refuses to write in a raw string."""
-    example = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "x", _KEYS[1]: 1})])
-    known = dict.fromkeys((*dialect.markers, *dialect.tags, *_TAG.findall(example)))
-    return tuple(text for text in known if not _is_verbatim(dialect, renderer, f"x{text}x"))
+    example = probe.written([(_NAMES[0], {_KEYS[0]: "x", _KEYS[1]: 1})])
+    known = dict.fromkeys((*probe.dialect.markers, *probe.dialect.tags, *_TAG.findall(example)))
+    return tuple(text for text in known if not probe.is_verbatim(f"x{text}x"))
 
 
-def _is_guarded(dialect: Dialect, renderer: str | None, tag: str, reserved: tuple[str, ...]) -> bool:
+def _is_guarded(probe: _Probe, tag: str, reserved: tuple[str, ...]) -> bool:
     """Whether a tag that lacks a character is not written either, since it would be taken for that tag."""
     shorter = tag[: len(tag) // 2] + tag[len(tag) // 2 + 1 :]
     if not tag.startswith("<") or len(tag) < 6 or any(other in shorter for other in reserved):
         return False
-    return not _is_verbatim(dialect, renderer, f"x{shorter}x")
-
-
-def _is_verbatim(dialect: Dialect, renderer: str | None, text: str) -> bool:
-    """Whether the renderer writes `text` as it is, where it writes any other."""
-    expected = _rendered(dialect, renderer, [(_NAMES[0], {_KEYS[0]: "probeValue"})])
-    try:
-        return dialect.render([(_NAMES[0], {_KEYS[0]: text})], renderer) == expected.replace(
-            "probeValue", text
-        )
-    except ValueError:
-        return False
+    return not probe.is_verbatim(f"x{shorter}x")
 
 
 # -- cutting ------------------------------------------------------------------------------------------

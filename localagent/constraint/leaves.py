@@ -18,6 +18,8 @@ ANY_TEXT: Final = "(?s:.*)"
 LONGEST_PATTERN: Final = 10_000
 LARGEST_PATTERN: Final = 10_000
 """Characters that the patterns of a schema force: they are written out before the first mask."""
+MOST_TRIALS: Final = 64
+"""Patterns and bounds in one tool: each is compiled, which takes some milliseconds."""
 MOST_SECONDS: Final = 2.0
 """Seconds of processor time for all trials of one tool."""
 _LONG: Final = 10_000
@@ -45,11 +47,13 @@ def inline(schema: Mapping[str, Any]) -> str:
 
 
 class Trials:
-    """Tries what the grammar of one tool is made of, within a time."""
+    """Tries what the grammar of one tool is made of, within a time, a number and a size."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         """Of processor time, so far."""
+        self._sizes: dict[str, int] = {}
+        """The characters that each pattern or bounded number forces."""
 
     def refusal(self, body: str) -> str:
         """Why a rule or a terminal with this body cannot be used, "" if it can.
@@ -59,35 +63,52 @@ class Trials:
         """
         if self.seconds > MOST_SECONDS:
             return f"trying the parts of the schema takes more than {MOST_SECONDS} s"
-        said, seconds = _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
+        reason, seconds = _refusal(body) if len(body) < _LONG else _refusal.__wrapped__(body)
         self.seconds += seconds
-        return said
+        return reason
 
-    def unusable(self, pattern: Any, inlined: bool) -> str:
+    def unusable_number(self, body: str) -> str:
+        """Why a number within these bounds cannot be enforced, "" if it can."""
+        return self._beyond(body, 0) or self.refusal(body)
+
+    def unusable_pattern(self, pattern: Any, inlined: bool) -> str:
         """Why a pattern cannot be enforced, "" if it can. `inlined`: within `%json`, not as a terminal."""
+        text = str(pattern)
+        if len(text) <= LONGEST_PATTERN and (reason := self._beyond(text, least_size(text))):
+            return reason
         if not isinstance(pattern, str):
             return f"{pattern!r:.40} is no regular expression"
         if len(pattern) > LONGEST_PATTERN:
             return f"it has more than {LONGEST_PATTERN:,} characters"
         if _LOOK_AROUND.search(pattern):
             return "look-around cannot be enforced"
-        if inlined:
-            said = self.refusal(inline({"type": "string", "pattern": pattern}))
-        else:
-            try:
-                said = self.refusal(f"/{searched(pattern)}/")
-            except ValueError as error:
-                return str(error)
-        return said and "it cannot be enforced: " + said
+        try:
+            written = inline({"type": "string", "pattern": pattern}) if inlined else f"/{searched(pattern)}/"
+        except ValueError as error:
+            return str(error)
+        reason = self.refusal(written)
+        return reason and f"it cannot be enforced: {reason}"
+
+    def _beyond(self, tried: str, size: int) -> str:
+        """Why a pattern or a bounded number is more than one schema may have, "" if it is not. `size`: the
+        characters that it forces.
+        """
+        others = {known: size for known, size in self._sizes.items() if known != tried}
+        if len(others) == MOST_TRIALS:
+            return f"the schema has more than {MOST_TRIALS} patterns and bounded numbers"
+        if sum(others.values()) + size > LARGEST_PATTERN:
+            return f"it forces {size:,} characters or more, and a schema may have {LARGEST_PATTERN:,}"
+        self._sizes[tried] = size
+        return ""
 
 
 @lru_cache(maxsize=4096)
 def _refusal(body: str) -> tuple[str, float]:
     # It is tried on bytes, of which none is a token of the model's vocabulary.
     plain = _TOKEN.sub(lambda hit: '"\\u0001"' if hit[0][0] == "<" else hit[0], body)
-    said, seconds = trial(f"start: value\nvalue: {plain}\n")
+    answer, seconds = trial(f"start: value\nvalue: {plain}\n")
     # It repeats the grammar behind the reason, and a regular expression before.
-    reason = _PLACE.sub("", " ".join(said.split()).partition(" 1 | start:")[0])
+    reason = _PLACE.sub("", " ".join(answer.split()).partition(" 1 | start:")[0])
     return reason.rpartition("error: ")[2][:200], seconds
 
 

@@ -13,10 +13,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from localagent.constraint import worker
+from localagent.constraint.bars import only
 from localagent.constraint.processes import Child, Ended, Here, Worker
 from localagent.constraint.processes import Vocabulary as Pieces
 from localagent.errors import ConstraintFailed, GrammarMissing, GrammarTooLarge
@@ -45,14 +46,6 @@ def llguidance() -> Any:
             f"bounding what a model writes needs llguidance: {install_command('grammar')}"
         ) from error
     return package
-
-
-class Written(Protocol):
-    """A `grammar.Grammar`."""
-
-    @property
-    def text(self) -> str:
-        """It, in llguidance's Lark."""
 
 
 class State(NamedTuple):
@@ -115,10 +108,7 @@ class Matcher:
         if state.error:
             raise ConstraintFailed(f"the grammar cannot go on: {state.error}")
         if len(state.forced) > 1:
-            mask = np.zeros(len(state.mask) // 4, np.uint32)
-            token = state.forced[len(self._came)]
-            mask[token // 32] = 1 << token % 32
-            return mask
+            return only([state.forced[len(self._came)]], 8 * len(state.mask))
         if not any(state.mask):  # the vocabulary has no token for what must come
             raise ConstraintFailed("the grammar cannot go on: no token of the vocabulary may come next")
         return np.frombuffer(state.mask, np.uint32)
@@ -165,9 +155,11 @@ class Factory:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[Child | Here, State]] = OrderedDict()
 
-    def compile(self, grammar: Written | str) -> Matcher:
-        """A matcher at the start of `grammar`, for one generation. Raises GrammarTooLarge."""
-        text = grammar if isinstance(grammar, str) else grammar.text
+    def compile(self, text: str) -> Matcher:
+        """A matcher at the start of a grammar in llguidance's Lark, for one generation.
+
+        Raises GrammarTooLarge.
+        """
         with self._lock:
             kept = self._kept.get(text)
             if kept is not None:
@@ -206,27 +198,23 @@ class _Trials:
         self._child: Child | Here | None = None
 
     def __call__(self, text: str) -> tuple[str, float]:
+        """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it. And how
+        many seconds of processor time that took.
+
+        Raises GrammarMissing.
+        """
+        llguidance()
         with self._lock:
             if self._child is None or not self._child.usable:
                 self._child = self._worker.fork()
             try:
-                said: tuple[str, float] = self._child.ask("trial", text)
+                answer: tuple[str, float] = self._child.ask("trial", text)
             except Ended:
                 return f"it takes more than {worker.SECONDS['trial']} s", worker.SECONDS["trial"]
-            return said
+            return answer
 
 
-_trials: Final = _Trials()
-
-
-def trial(text: str) -> tuple[str, float]:
-    """Why a grammar cannot be used, "" if it can: the first bytes of a text are written in it. And how many
-    seconds of processor time that took.
-
-    Raises GrammarMissing.
-    """
-    llguidance()
-    return _trials(text)
+trial: Final = _Trials()  # of this whole process
 
 
 def matcher_factory(vocabulary: Vocabulary) -> Factory:

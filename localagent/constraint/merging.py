@@ -25,7 +25,6 @@ from localagent.constraint.options import (
     highest,
     item,
     lowest,
-    matches,
     size,
     sound,
     unique,
@@ -43,6 +42,8 @@ LOOKS: Final = 100_000
 """How often, in one tool, two options or an option and a value are compared."""
 SECONDS: Final = 0.3
 """Seconds of processor time for matching patterns, in one tool."""
+PATIENCE: Final = 0.05
+"""Seconds for one of them."""
 
 
 class Merging:
@@ -61,12 +62,22 @@ class Merging:
             raise Unreadable("size", f"the schema has more than {LARGEST:,} parts")
 
     def matches(self, pattern: str, text: str) -> bool:
-        """As `options.matches`. Raises Unreadable when all of them took too long, too."""
+        """Whether a pattern matches somewhere; one that cannot be read is taken to.
+
+        Raises Unreadable where that takes too long, which may grow exponentially with the text, and where all
+        of them took too long.
+        """
+        import regex
+
         if self._seconds < 0:
             raise Unreadable("size", f"reading the schema takes more than {SECONDS} s to match patterns")
         started = thread_time()
         try:
-            return matches(pattern, text)
+            return regex.search(pattern, text, timeout=PATIENCE, concurrent=True) is not None
+        except TimeoutError:
+            raise Unreadable("pattern", "it takes too long to find out what it matches") from None
+        except (regex.error, RecursionError):
+            return True
         finally:
             self._seconds -= thread_time() - started
 
@@ -217,21 +228,19 @@ class Merging:
             case Any_():
                 return True
             case Constant(own):
+                if isinstance(own, str) or isinstance(value, str):  # most are, and JSON is slow to write
+                    return bool(own == value)
                 return _serial(own) == _serial(value)
             case Reference(pointer):
                 return self._admits(self._resolve(pointer), value, depth + 1)
             case Number():
                 return not isinstance(value, bool) and isinstance(value, (int, float)) and fits(option, value)
-            case Text(least, most, patterns):
-                if not isinstance(value, str) or not least <= len(value) <= (
-                    math.inf if most is None else most
-                ):
+            case Text():
+                if not isinstance(value, str) or not _is_within(option, value):
                     return False
-                return all(self.matches(pattern, value) for pattern in patterns)
-            case List(_, _, least, most):
-                if not isinstance(value, list) or not least <= len(value) <= (
-                    math.inf if most is None else most
-                ):
+                return all(self.matches(pattern, value) for pattern in option.patterns)
+            case List():
+                if not isinstance(value, list) or not _is_within(option, value):
                     return False
                 return all(self._admits(item(option, n), each, depth + 1) for n, each in enumerate(value))
             case Record():
@@ -295,6 +304,10 @@ class Merging:
                 shared = one.required & other.required
                 return any(self._are_apart([one.properties[key], other.properties[key]]) for key in shared)
         return type(one) is not type(other)
+
+
+def _is_within(option: Text | List, value: Sequence[Any]) -> bool:
+    return option.least <= len(value) <= (math.inf if option.most is None else option.most)
 
 
 def _serial(value: Any) -> str:

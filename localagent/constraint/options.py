@@ -79,7 +79,6 @@ Option = Constant | Number | Text | List | Record | Reference | Any_
 Options = tuple[Option, ...]
 """A value is valid if one of these holds it; none: no value is."""
 
-_MATCHING: Final = 0.05  # seconds
 ANYTHING: Final[Options] = (Any_(),)
 KINDS: Final[Mapping[str, Options]] = {
     "string": (Text(),),
@@ -148,21 +147,6 @@ def size(options: Options) -> int:
 
 class Unreadable(Exception):
     """A schema that becomes "any value of its type". Its arguments: keyword and reason."""
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern matches somewhere; one that cannot be read is taken to.
-
-    Raises Unreadable for one that takes too long, which may grow exponentially with the text.
-    """
-    import regex
-
-    try:
-        return regex.search(pattern, text, timeout=_MATCHING, concurrent=True) is not None
-    except TimeoutError:
-        raise Unreadable("pattern", "it takes too long to find out what it matches") from None
-    except (regex.error, RecursionError):
-        return True
 
 
 def fits(number: Number, value: float) -> bool:

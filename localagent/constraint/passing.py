@@ -12,7 +12,6 @@ all that comes back is held against the guide that would have bounded it here.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,12 +23,11 @@ from localagent.constraint.schema import Relaxed
 from localagent.constraint.validation import violations
 from localagent.errors import ConstraintFailed, Unsupported
 from localagent.hosts.protocol import Form
-from localagent.hosts.utf8 import TokenText
+from localagent.hosts.utf8 import Piece, TokenText
 from localagent.parsers import Collector, StreamParser, TextPart
 
 _RANGES = ("lark", "core")
 """Forms that know ranges of tokens."""
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/')
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,45 +89,26 @@ def _text(lines: Iterable[str]) -> str:
     return "\n".join(dict.fromkeys(filter(None, lines))) + "\n"
 
 
-def core(lark: str) -> str:
-    """The same grammar, if XGrammar reads it. vLLM draws with that or with llguidance, and does not say with
-    which: some versions end at a grammar that theirs cannot read. Raises Unsupported.
-    """
-    if any(mark in _QUOTED.sub("", lark) for mark in "&~"):
-        raise Unsupported("XGrammar, with which a server may draw, knows no intersection of patterns")
-    return lark
-
-
 class Passed:
     """A `protocol.PassedOn`: a grammar, or the guide of the same turn, by which the tokens are judged."""
 
-    def __init__(self, guide: Guide, form: Form, said: str, name: str, text: Callable[[int], str]) -> None:
-        """`name`: of the model. `text`: of a token."""
+    def __init__(self, guide: Guide, form: Form, said: str, name: str, piece: Callable[[int], Piece]) -> None:
+        """`name`: of the model. `piece`: of a token."""
         self.form = form
         self.said = said
         self._guide = guide
         self._name = name
-        self._text = text
+        self._piece = piece
+        # Asked what may come, it says what the guide does.
+        self.forced, self.mask, self.otherwise = guide.forced, guide.mask, guide.otherwise
 
     @property
     def relaxed(self) -> tuple[Relaxed, ...]:
-        """See `Guide`."""
+        """What the guide does not enforce."""
         return self._guide.relaxed
 
-    def forced(self) -> Sequence[int]:
-        """See `protocol.Constraint`."""
-        return self._guide.forced()
-
-    def mask(self) -> Any | None:
-        """See `protocol.Constraint`."""
-        return self._guide.mask()
-
-    def otherwise(self) -> int | None:
-        """See `protocol.Constraint`."""
-        return self._guide.otherwise()
-
     def accept(self, token: int) -> None:
-        """See `protocol.PassedOn`."""
+        """This token came. Raises ConstraintFailed for one that may not."""
         # A matcher's mask may have one of the ways to spell what must come; a server may have taken another.
         mask = None if self._guide.bounded else self._guide.mask()
         allowed = mask is None or bool(int(mask[token // 32]) >> (token % 32) & 1)
@@ -139,10 +118,11 @@ class Passed:
         except ConstraintFailed:
             allowed = False
         if not allowed:
-            raise _unheld(self._name, f"wrote {self._text(token)!r:.40}, which may not come there")
+            text = self._piece(token).data.decode("utf-8", "replace")
+            raise _unheld(self._name, f"wrote {text!r:.40}, which may not come there")
 
     def end(self) -> None:
-        """See `protocol.PassedOn`."""
+        """The server ended the turn. Raises ConstraintFailed where more had to come."""
         if not self._guide.whole:
             raise _unheld(self._name, "ended the turn before the grammar does")
 
@@ -156,7 +136,7 @@ class PassedSchema:
     form: Form = "schema"
     relaxed: tuple[Relaxed, ...] = ()
 
-    def __init__(self, parser: StreamParser, piece: Callable[[int], Any], schema: Any, name: str) -> None:
+    def __init__(self, parser: StreamParser, piece: Callable[[int], Piece], schema: Any, name: str) -> None:
         """`parser`: tells the answer from reasoning. `schema`: None for any object."""
         self.said = {"type": "object"} if schema is None else schema if isinstance(schema, Mapping) else {}
         self._parser = parser
@@ -165,23 +145,22 @@ class PassedSchema:
         self._name = name
 
     def forced(self) -> Sequence[int]:
-        """See `protocol.Constraint`."""
+        """None: what must come is not known before the end."""
         return ()
 
     def mask(self) -> None:
-        """See `protocol.Constraint`."""
+        """None: any token may come."""
 
-    def otherwise(self) -> None:
-        """See `protocol.Constraint`."""
+    otherwise = mask
 
     def accept(self, token: int) -> None:
-        """See `protocol.PassedOn`. Nothing is refused before the end."""
+        """This token came. Nothing is refused before the end."""
         for each in self._text.feed(token):
             for event in self._parser.feed(each.text, each.special):
                 self._collector.add(event)
 
     def end(self) -> None:
-        """See `protocol.PassedOn`."""
+        """The server ended the turn. Raises ConstraintFailed for an answer that does not fit the schema."""
         for event in self._parser.close("stop"):
             self._collector.add(event)
         answer = "".join(part.text for part in self._collector.parts if isinstance(part, TextPart))

@@ -144,7 +144,7 @@ class Here:
         self.spent = False
 
     def ask(self, name: str, *arguments: object) -> Any:
-        """See `Child`."""
+        """What this method of `Matchers` returns."""
         with self._lock:
             forgotten, self.forgotten = self.forgotten, []
             self._matchers.forget(forgotten)

@@ -15,13 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from localagent.constraint.keywords import FORMATS, KEYWORDS
-from localagent.constraint.leaves import (
-    LARGEST_PATTERN,
-    LONGEST_PATTERN,
-    Trials,
-    inline,
-    least_size,
-)
+from localagent.constraint.leaves import Trials, inline
 from localagent.constraint.merging import DEEPEST, Merging
 from localagent.constraint.options import (
     ANYTHING,
@@ -50,8 +44,6 @@ MOST_REFERENCES: Final = 256
 MOST_ALTERNATIVES: Final = 1_000
 MOST_PATTERNS: Final = 32
 """Patterns for names of properties: each has to exclude all others."""
-MOST_TRIALS: Final = 64
-"""Patterns and bounds in one tool: each is compiled, which takes some milliseconds."""
 LARGEST_MULTIPLE: Final = 10_000
 """Remainders that have to be told apart."""
 LONGEST_ENUM: Final = 20_000
@@ -62,6 +54,13 @@ LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
 _CONTROL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[bf]|u00[01])")
 """As JSON escapes them; not those for tabs and the ends of lines."""
+_NARROWING: Final = """
+    enum const allOf anyOf oneOf $ref minimum exclusiveMinimum maximum exclusiveMaximum multipleOf
+    minLength maxLength minItems maxItems minProperties maxProperties required
+""".split()  # noqa: SIM905  (as a list it is a page)
+"""Keywords to name where nothing fits a schema, the likeliest cause first."""
+_ELSEWHERE: Final = ("minProperties", "maxProperties", "then", "else")
+"""Reported where they are read, or with `if`."""
 _HINTS: Final[Mapping[str, tuple[str, ...]]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
@@ -98,7 +97,6 @@ class Reader:
         self._references: dict[str, Options] = {}
         self._choices = Merging(self.resolve)
         self.trials = Trials()
-        self._tried: dict[str, int] = {}
 
     @cached_property
     def identity(self) -> str:
@@ -126,14 +124,14 @@ class Reader:
 
     def resolve(self, pointer: str) -> Options:
         """The options of what a `$ref` names."""
-        found = self._references.get(pointer)
-        if found is None:
+        if pointer not in self._references:
+            path = pointer.removeprefix("#")
             if len(self._references) == MOST_REFERENCES:
-                self.relax(pointer.removeprefix("#"), "$ref", f"there are more than {MOST_REFERENCES}")
+                self.relax(path, "$ref", f"there are more than {MOST_REFERENCES}")
                 return ANYTHING
             self._references[pointer] = ANYTHING  # of one that refers to itself and nothing else
-            found = self._references[pointer] = self.read(self._at(pointer), pointer.removeprefix("#"), 1)
-        return found
+            self._references[pointer] = self.read(self._schema_at(pointer), path, 1)
+        return self._references[pointer]
 
     def _read(self, schema: Any, path: str, depth: int) -> Options:
         self._choices.spend(1)
@@ -145,7 +143,7 @@ class Reader:
             raise Unreadable("type", f"{schema!r:.40} is no schema")
         if depth > DEEPEST:
             raise Unreadable("properties", f"schemas may nest {DEEPEST} deep")
-        refused = [keyword for keyword in schema if keyword in KEYWORDS and KEYWORDS[keyword][0] == "refused"]
+        refused = [keyword for keyword in schema if KEYWORDS.get(keyword) == "refused"]
         if refused:
             raise Unreadable(refused[0], "it cannot be enforced")
         self._check_constants(schema)
@@ -171,15 +169,15 @@ class Reader:
             given = schema.get(keyword)
             if not _is_text(given):
                 raise Unreadable(keyword, "it holds half of a surrogate pair, which no text has")
-            said = json.dumps(given)
+            text = json.dumps(given)
             values = given if keyword == "enum" and isinstance(given, list) else [given]
-            longest = len(said) if len(values) == 1 else max(map(len, map(json.dumps, values)), default=0)
-            if longest > LONGEST_CONSTANT or len(said) > LONGEST_CONSTANTS:
-                raise Unreadable(keyword, f"it is too long to be enforced: it has {len(said):,} characters")
+            longest = len(text) if len(values) == 1 else max(map(len, map(json.dumps, values)), default=0)
+            if longest > LONGEST_CONSTANT or len(text) > LONGEST_CONSTANTS:
+                raise Unreadable(keyword, f"it is too long to be enforced: it has {len(text):,} characters")
             # JSON's strings escape them; elsewhere a grammar would force a byte that no token may have.
-            if not self._inlines and _CONTROL.search(said):
+            if not self._inlines and _CONTROL.search(text):
                 raise Unreadable(keyword, "it holds a control character, which many vocabularies lack")
-            if self._closing and self._closing in said:
+            if self._closing and self._closing in text:
                 raise Unreadable(keyword, "it holds what ends a string, and nothing is escaped")
 
     def _combined(self, options: Options, schema: Mapping[str, Any], path: str, depth: int) -> Options:
@@ -188,7 +186,10 @@ class Reader:
             others = self._read(part, f"{path}/allOf/{number}", depth + 1)
             options = self._choices.both(options, others, "allOf")
         for keyword in ("anyOf", "oneOf"):
-            if len(parts := _listed(schema, keyword)) > MOST_ALTERNATIVES and not _are_constants(parts):
+            parts = _listed(schema, keyword)
+            if len(parts) > MOST_ALTERNATIVES and not all(
+                isinstance(part, Mapping) and "const" in part for part in parts
+            ):
                 raise Unreadable(keyword, f"it has more than {MOST_ALTERNATIVES:,} schemas")
             choices = [
                 self._read(part, f"{path}/{keyword}/{number}", depth + 1) for number, part in enumerate(parts)
@@ -201,34 +202,34 @@ class Reader:
         return options
 
     def _typed(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
-        said = schema.get("type")
-        if said is None:
-            said = [kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)]
-            if not said:
+        given = schema.get("type")
+        if given is None:
+            given = [kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)]
+            if not given:
                 return ANYTHING
-        kinds = [said] if isinstance(said, str) else said
+        kinds = [given] if isinstance(given, str) else given
         if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in KINDS for kind in kinds):
-            raise Unreadable("type", f"{said!r:.40} is no type")
-        found: list[Option] = []
+            raise Unreadable("type", f"{given!r:.40} is no type")
+        options: list[Option] = []
         for kind in kinds:
             match kind:
                 case "string":
-                    found += self._text(schema, path)
+                    options += self._text(schema, path)
                 case "integer" | "number":
-                    found += self._number(schema, kind == "integer", path)
+                    options += self._number(schema, kind == "integer", path)
                 case "array":
-                    found += self._list(schema, path, depth)
+                    options += self._list(schema, path, depth)
                 case "object":
-                    found += self._record(schema, path, depth)
+                    options += self._record(schema, path, depth)
                 case _:
-                    found += KINDS[kind]
-        return unique(found)
+                    options += KINDS[kind]
+        return unique(options)
 
     def _text(self, schema: Mapping[str, Any], path: str) -> Options:
         least, most = self._bounds(schema, path, "minLength", LONGEST_MINIMUM, "maxLength", LONGEST_TEXT)
         patterns = []
         if "pattern" in schema:
-            reason = self._unusable(schema["pattern"], self._inlines)
+            reason = self.trials.unusable_pattern(schema["pattern"], self._inlines)
             if reason:
                 self.relax(path, "pattern", reason)
             else:
@@ -252,43 +253,24 @@ class Reader:
             self.relax(path, "multipleOf", f"{digits:,} remainders are too many to be enforced")
             multiple = None
         number = Number(integer, low, high, above, below, multiple)
-        found = sound(number)
-        bounds = number_schema(number)
+        options, bounds = sound(number), number_schema(number)
         body = inline(bounds)
-        if found and len(bounds) > 1 and (said := self._beyond(body, 0) or self.trials.refusal(body)):
-            self.relax(path, next(name for name in bounds if name != "type"), said)
+        if options and len(bounds) > 1 and (reason := self.trials.unusable_number(body)):
+            self.relax(path, next(name for name in bounds if name != "type"), reason)
             return (Number(integer),)
-        return found
-
-    def _unusable(self, pattern: Any, inlined: bool) -> str:
-        """As `Trials.unusable`, within what one schema may have."""
-        said = str(pattern)
-        beyond = self._beyond(said, least_size(said)) if len(said) <= LONGEST_PATTERN else ""
-        return beyond or self.trials.unusable(pattern, inlined)
-
-    def _beyond(self, tried: str, size: int) -> str:
-        """Why a pattern or a bounded number is more than one schema may have, "" if it is not. `size`: the
-        characters that it forces.
-        """
-        others = {known: size for known, size in self._tried.items() if known != tried}
-        if len(others) == MOST_TRIALS:
-            return f"the schema has more than {MOST_TRIALS} patterns and bounded numbers"
-        if sum(others.values()) + size > LARGEST_PATTERN:
-            return f"it forces {size:,} characters or more, and a schema may have {LARGEST_PATTERN:,}"
-        self._tried[tried] = size
-        return ""
+        return options
 
     def _limit(self, schema: Mapping[str, Any], path: str, name: str) -> float | None:
-        found = schema.get(name)
-        if found is None or isinstance(found, bool):
+        limit = schema.get(name)
+        if limit is None or isinstance(limit, bool):
             return None
-        if not isinstance(found, (int, float)):
-            self.relax(path, name, f"{found!r:.40} is no number")
+        if not isinstance(limit, (int, float)):
+            self.relax(path, name, f"{limit!r:.40} is no number")
             return None
         try:
-            if math.isfinite(found):
-                return found
-            self.relax(path, name, f"{found} is no number")
+            if math.isfinite(limit):
+                return limit
+            self.relax(path, name, f"{limit} is no number")
         except OverflowError:
             self.relax(path, name, "it is larger than any floating-point number")
         return None
@@ -307,14 +289,9 @@ class Reader:
 
     def _list(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
         least, most = self._bounds(schema, path, "minItems", MOST_ITEMS, "maxItems", MOST_ITEMS)
-        items, lead, rest, name = (
-            schema.get("items"),
-            schema.get("prefixItems"),
-            schema.get("items"),
-            "prefixItems",
-        )
-        if isinstance(items, list):  # draft 7
-            lead, rest, name = items, schema.get("additionalItems"), "items"
+        lead, rest, name = schema.get("prefixItems"), schema.get("items"), "prefixItems"
+        if isinstance(rest, list):  # draft 7
+            lead, rest, name = rest, schema.get("additionalItems"), "items"
         if isinstance(lead, list) and len(lead) > MOST_LEADING:
             raise Unreadable(name, f"it has more than {MOST_LEADING} items")
         first = tuple(
@@ -327,8 +304,7 @@ class Reader:
         return () if most is not None and most < least else (List(first, others, least, most),)
 
     def _record(self, schema: Mapping[str, Any], path: str, depth: int) -> Options:
-        declared = schema.get("properties")
-        declared = declared if isinstance(declared, Mapping) else {}
+        declared = _mapping(schema, "properties")
         if declared and len(max(declared, key=len)) > LONGEST_CONSTANT:
             raise Unreadable("properties", f"a name has more than {LONGEST_CONSTANT:,} characters")
         required = frozenset(name for name in _listed(schema, "required") if isinstance(name, str))
@@ -338,26 +314,14 @@ class Reader:
         if extra is None and schema.get("unevaluatedProperties") is False:
             extra = False
         others = None if extra is None else self.read(extra, f"{path}/additionalProperties", depth + 1)
-        patterns = []
-        said = schema.get("patternProperties")
-        said = said if isinstance(said, Mapping) else {}
-        if len(said) > MOST_PATTERNS:
-            raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
-        for pattern, part in said.items():
-            if reason := self._unusable(pattern, False):
-                self.relax(path, "patternProperties", reason)
-                continue
-            patterns.append(
-                (pattern, self.read(part, f"{path}/patternProperties/{escaped_step(pattern)}", depth + 1))
-            )
+        patterns = self._patterns(schema, path, depth)
         least, most = self._bounds(schema, path, "minProperties", MOST_ITEMS, "maxProperties", MOST_ITEMS)
         names = self._names(schema, path, depth)
-        record = Record({}, required, others, tuple(patterns), names, least, most)
+        record = Record({}, required, others, patterns, names, least, most)
         properties = {}
         for key, part in declared.items():
             options = self.read(part, f"{path}/properties/{escaped_step(key)}", depth + 1)
-            fitting = [values for pattern, values in patterns if self._choices.matches(pattern, key)]
-            for values in fitting:
+            for values in [values for pattern, values in patterns if self._choices.matches(pattern, key)]:
                 options = self._choices.both(options, values, "patternProperties", 1)
             properties[key] = options
         for key in sorted(required - properties.keys()):  # required and not declared
@@ -367,44 +331,48 @@ class Reader:
                 if name in schema:
                     self.relax(path, name, "with optional properties they are not counted")
             record = replace(record, least=0, most=None)
-        missing = [key for key in required if not properties[key]]
-        return (
-            ()
-            if missing or (most is not None and most < max(least, len(required)))
-            else (replace(record, properties=properties),)
-        )
+        if not all(properties[key] for key in required):
+            return ()
+        too_few = most is not None and most < max(least, len(required))
+        return () if too_few else (replace(record, properties=properties),)
+
+    def _patterns(self, schema: Mapping[str, Any], path: str, depth: int) -> tuple[tuple[str, Options], ...]:
+        named, patterns = _mapping(schema, "patternProperties"), []
+        if len(named) > MOST_PATTERNS:
+            raise Unreadable("patternProperties", f"it has more than {MOST_PATTERNS}")
+        for pattern, part in named.items():
+            if reason := self.trials.unusable_pattern(pattern, False):
+                self.relax(path, "patternProperties", reason)
+                continue
+            inner = f"{path}/patternProperties/{escaped_step(pattern)}"
+            patterns.append((pattern, self.read(part, inner, depth + 1)))
+        return tuple(patterns)
 
     def _names(self, schema: Mapping[str, Any], path: str, depth: int) -> Text | None:
-        said = schema.get("propertyNames")
-        if said is None or said is True:
+        names = schema.get("propertyNames")
+        if names is None or names is True:
             return None
-        options = self.read(said, f"{path}/propertyNames", depth + 1)
-        texts = [option for option in options if isinstance(option, Text)]
-        if len(options) == 1 and texts:
-            return texts[0]
-        if all(isinstance(option, Constant) and isinstance(option.value, str) for option in options):
-            words = "|".join(re.escape(option.value) for option in options if isinstance(option, Constant))
-            return Text(patterns=(f"^({words})$",))
+        options = self.read(names, f"{path}/propertyNames", depth + 1)
+        if len(options) == 1 and isinstance(options[0], Text):
+            return options[0]
+        words = [option.value for option in options if isinstance(option, Constant)]
+        if len(words) == len(options) and all(isinstance(word, str) for word in words):
+            return Text(patterns=(f"^({'|'.join(map(re.escape, words))})$",))
         if options != ANYTHING:
             self.relax(path, "propertyNames", "only strings can be names")
         return None
 
     def _check(self, schema: Mapping[str, Any], path: str) -> None:
         """Report what nothing holds while the model writes."""
-        for keyword, said in schema.items():
-            if (
-                keyword not in KEYWORDS
-                or KEYWORDS[keyword][0] != "checked"
-                or keyword
-                in (
-                    "minProperties",
-                    "maxProperties",
-                    "then",
-                    "else",
-                )
+        for keyword, value in schema.items():
+            if KEYWORDS.get(keyword) != "checked" or keyword in (
+                "minProperties",
+                "maxProperties",
+                "then",
+                "else",
             ):
                 continue
-            if said is False and keyword in ("uniqueItems", "unevaluatedProperties"):
+            if value is False and keyword in ("uniqueItems", "unevaluatedProperties"):
                 continue
             if keyword in ("minContains", "maxContains") and "contains" not in schema:
                 continue
@@ -415,32 +383,35 @@ class Reader:
     def _referred(self, pointer: Any) -> Options:
         if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
             raise Unreadable("$ref", f"{pointer!r:.60} is not within the schema")
-        self._at(pointer)
+        self._schema_at(pointer)
         return (Reference(pointer),)
 
-    def _at(self, pointer: str) -> Any:
-        found = self.root
+    def _schema_at(self, pointer: str) -> Any:
+        from urllib.parse import unquote
+
+        schema = self.root
         for step in pointer[2:].split("/") if pointer != "#" else ():
-            name = _unquoted(step)
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
+                schema = schema[int(name)] if isinstance(schema, list) else schema[name]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise Unreadable("$ref", f"{pointer!r:.60} names nothing") from None
-        return found
+        return schema
 
 
 def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    found = schema.get(keyword)
-    return found if isinstance(found, list) else []
+    given = schema.get(keyword)
+    return given if isinstance(given, list) else []
+
+
+def _mapping(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
+    given = schema.get(keyword)
+    return given if isinstance(given, Mapping) else {}
 
 
 def _digits(number: float) -> int:
     """A number without its decimal point and the zeros at its end."""
     return int("".join(map(str, Decimal(str(number)).normalize().as_tuple().digits)))
-
-
-def _are_constants(parts: list[Any]) -> bool:
-    return all(isinstance(part, Mapping) and "const" in part for part in parts)
 
 
 def _is_text(value: Any) -> bool:
@@ -454,35 +425,9 @@ def _is_text(value: Any) -> bool:
 
 def _contradiction(schema: Any) -> str:
     """The keyword to name where nothing fits a schema."""
-    order = (
-        "enum",
-        "const",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "$ref",
-        "minimum",
-        "exclusiveMinimum",
-        "maximum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "minProperties",
-        "maxProperties",
-        "required",
-    )
-    return next((keyword for keyword in order if isinstance(schema, Mapping) and keyword in schema), "type")
+    return next((word for word in _NARROWING if isinstance(schema, Mapping) and word in schema), "type")
 
 
 def escaped_step(key: str) -> str:
     """A key as a step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
-
-
-def _unquoted(step: str) -> str:
-    from urllib.parse import unquote
-
-    return unquote(step).replace("~1", "/").replace("~0", "~")

@@ -264,8 +264,7 @@ class Values:
         lead: list[str] = []
         most = option.most
         for number, options in enumerate(option.lead[:most]):
-            kept = self.finite(options)
-            if not kept:
+            if not (kept := self.finite(options)):
                 most = number
                 break
             lead.append(self.rules.rule(self.any_of(kept)))
@@ -294,8 +293,7 @@ class Values:
         members = []
         keys = sorted(option.properties, key=str.lower) if self._is_sorted else list(option.properties)
         for key in keys:
-            kept = self.finite(option.properties[key])
-            if kept:
+            if kept := self.finite(option.properties[key]):
                 value = self.rules.rule(self.any_of(kept))
                 members.append((f"{self._given(key_text(key))} {gap} {value}", key in option.required))
         fewest = max(0, option.least - len(members))
@@ -328,22 +326,19 @@ class Values:
 
     def _extra(self, option: Record) -> str:
         """One property that is not declared, "" if there may be none."""
-        parts = []
         patterns = [pattern for pattern, _ in option.patterns]
-        for pattern, options in option.patterns:
-            kept = self.finite(options)
-            if kept:
-                others = [other for other in patterns if other != pattern]
-                key = self.any_key(option, [pattern], others)
+        named = [([pattern], options) for pattern, options in option.patterns]
+        if option.most is None or option.most > 0:
+            is_open = option.extra is None and not option.properties and not option.patterns
+            named.append(([], ANYTHING if is_open else option.extra or ()))
+        parts = []
+        for matching, options in named:
+            if kept := self.finite(options):
+                key = self._any_key(option, matching, [each for each in patterns if each not in matching])
                 parts.append(f"{key} {self._gap} {self.rules.rule(self.any_of(kept))}")
-        is_open = option.extra is None and not option.properties and not option.patterns
-        kept = self.finite(ANYTHING if is_open else option.extra or ())
-        if kept and (option.most is None or option.most > 0):
-            key = self.any_key(option, [], patterns)
-            parts.append(f"{key} {self._gap} {self.rules.rule(self.any_of(kept))}")
         return self.rules.rule(choice(parts)) if parts else ""
 
-    def any_key(self, option: Record, matching: list[str], unlike: list[str]) -> str:
+    def _any_key(self, option: Record, matching: list[str], unlike: list[str]) -> str:
         """The name of a property that is not declared, with what stands between it and its value.
 
         It is written without escapes: so it is certainly not one of the declared names.

@@ -122,9 +122,10 @@ class Matchers:
         return error, accepting, stopped, forced, bytes(mask)
 
     def _matcher(self, text: str) -> Any:
-        import llguidance
+        from llguidance import LLMatcher, LLParserLimits
 
-        return llguidance.LLMatcher(self._tokenizer, _lark(text), log_level=0, limits=_limits())
+        grammar, limits = LLMatcher.grammar_from_lark(text), LLParserLimits(**_LIMITS)
+        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
 
 
 def tokenizer(pieces: Sequence[bytes], ends: Sequence[int], tokenize: Tokenize) -> Any:
@@ -149,18 +150,6 @@ def tokenizer(pieces: Sequence[bytes], ends: Sequence[int], tokenize: Tokenize) 
 
     wrapper = llguidance.TokenizerWrapper(Source())
     return llguidance.LLTokenizer(wrapper, eos_token=ends or None, slices=list(_SLICES))
-
-
-def _lark(text: str) -> Any:
-    import llguidance
-
-    return llguidance.LLMatcher.grammar_from_lark(text)
-
-
-def _limits() -> Any:
-    import llguidance
-
-    return llguidance.LLParserLimits(**_LIMITS)
 
 
 def _first_line(matcher: Any) -> str:

@@ -47,4 +47,4 @@ def accepts(vocabulary: Any) -> Callable[[Any, str], bool]:
     from localagent.constraint.matching import matcher_factory
     from tests.constraint.drawing import takes
 
-    return lambda grammar, text: takes(vocabulary, matcher_factory(vocabulary).compile(grammar), text)
+    return lambda grammar, text: takes(vocabulary, matcher_factory(vocabulary).compile(grammar.text), text)

@@ -58,11 +58,11 @@ def test_it_is_held_or_relaxed_by_name(row: str, name: str, vocabulary: Any) -> 
     assert {relaxed.tool for relaxed in grammar.relaxed} <= {"hostile"}
     assert all(relaxed.keyword and relaxed.reason for relaxed in grammar.relaxed)
     try:
-        drawn(factory.compile(grammar), 60)
+        drawn(factory.compile(grammar.text), 60)
     except ConstraintFailed:  # this generation alone fails
         pass
     except GrammarTooLarge:  # a turn then leaves this tool alone out: tests/constraint/test_guide
-        drawn(factory.compile(block_grammar(DIALECTS[name], tools[1:])), 10)
+        drawn(factory.compile(block_grammar(DIALECTS[name], tools[1:]).text), 10)
     if grammar.relaxed:
         with pytest.raises(SchemaRefused, match=r"^the schema of hostile cannot be enforced: /"):
             block_grammar(DIALECTS[name], tools, strict=True, special=special_of(vocabulary))
@@ -75,7 +75,7 @@ def test_an_answer_of_it_is_held_or_refused(row: str, vocabulary: Any) -> None:
     # References name the place within a tool's parameters.
     schema = {"type": "object", "properties": {"x": HOSTILE[row]}, "required": ["x"]}
     try:
-        drawn(matcher_factory(vocabulary).compile(schema_grammar(schema)), 60)
+        drawn(matcher_factory(vocabulary).compile(schema_grammar(schema).text), 60)
     except (SchemaRefused, GrammarTooLarge, ConstraintFailed) as refused:
         assert "\n" not in str(refused)
     assert time.monotonic() - start < SECONDS

@@ -37,7 +37,7 @@ def test_what_is_accepted_is_a_valid_call(
     tools = [tool_of("do.it", schema), OTHER]
     ends = [token for token in range(vocabulary.size) if vocabulary.piece(token).end]
     grammar = block_grammar(dialect, tools, special=special_of(vocabulary), ends=ends)
-    drawn = draw(vocabulary, matcher_factory(vocabulary).compile(grammar), dialect, Random(seed))
+    drawn = draw(vocabulary, matcher_factory(vocabulary).compile(grammar.text), dialect, Random(seed))
     assume(drawn is not None)
     text = text_of(vocabulary, drawn)
     calls = read(dialect, tools, text)
@@ -71,7 +71,7 @@ def test_objects_without_markers_are_calls_that_fit(
     dialect, (schema, _) = DIALECTS[name], record
     tools = [tool_of("do.it", schema), OTHER]
     grammar = block_grammar(dialect, tools, special=special_of(vocabulary), bare=True)
-    matcher = matcher_factory(vocabulary).compile(grammar)
+    matcher = matcher_factory(vocabulary).compile(grammar.text)
     begun = vocabulary.tokenize('{"name": "', special=False)
     for token in begun:
         matcher.accept(token)
@@ -113,4 +113,8 @@ def test_a_valid_call_is_accepted(dialect: Dialect, record: Any, data: Any, voca
     # Between tags more is refused than the parser would take for a tag.
     assume(not layout(dialect).near or not any("</" in word for word in words_in(arguments)))
     grammar = block_grammar(dialect, tools, special=special_of(vocabulary))
-    assert takes(vocabulary, matcher_factory(vocabulary).compile(grammar), text), (schema, arguments, text)
+    assert takes(vocabulary, matcher_factory(vocabulary).compile(grammar.text), text), (
+        schema,
+        arguments,
+        text,
+    )

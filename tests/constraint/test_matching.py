@@ -159,7 +159,7 @@ def test_both_vocabularies_write_the_same_call(vocabularies: dict[str, Any]) -> 
     text = DIALECTS["lfm2"].render([("f", {"a": "it's"})])
     for vocabulary in vocabularies.values():
         grammar = block_grammar(DIALECTS["lfm2"], tools, special=special_of(vocabulary))
-        matcher = matcher_factory(vocabulary).compile(grammar)
+        matcher = matcher_factory(vocabulary).compile(grammar.text)
         for token in vocabulary.tokenize(text, special=True):
             matcher.accept(token)
         assert matcher.accepting
@@ -171,18 +171,18 @@ def test_a_grammar_whose_lexer_is_used_up_is_compiled_anew(vocabulary: Any) -> N
     """Raw text between tags, of which no tag may be part: each text makes the lexer larger, up to a limit."""
     factory = Factory(vocabulary)
     grammar = block_grammar(DIALECTS["qwen3-coder"], TWELVE, special=special_of(vocabulary))
-    first = factory.compile(grammar)
+    first = factory.compile(grammar.text)
     process = first._process
     text = "".join(map(chr, range(97, 123))) * 2
     draw = Random(1)
     with pytest.raises(ConstraintFailed, match="lexer"):
         for _ in range(3000):
-            matcher = factory.compile(grammar)
+            matcher = factory.compile(grammar.text)
             assert matcher._process is process
             words = "".join(draw.sample("</" + text + "parmte=functio>\n ", 30))
             for token in vocabulary.tokenize(_BEGUN + words, special=True):
                 matcher.accept(token)
-    again = factory.compile(grammar)
+    again = factory.compile(grammar.text)
     assert again._process is not process
     for token in vocabulary.tokenize(_BEGUN, special=True):
         again.accept(token)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from localagent.constraint.gbnf import core
 from localagent.constraint.grammar import Grammar
 from localagent.constraint.guide import Fixed, Guide, Way, only
-from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns, core
+from localagent.constraint.passing import Passed, PassedSchema, Thought, Turns
 from localagent.errors import ConstraintFailed, Unsupported
 from localagent.hosts.utf8 import Piece, make_piece
 from parsers import DIALECTS, StreamParser
@@ -73,7 +74,7 @@ def guide_of(*ways: Way, bars: Any = None) -> Guide:
 
 
 def passed(guide: Guide) -> Passed:
-    return Passed(guide, "lark", "start: x", "nano", chr)
+    return Passed(guide, "lark", "start: x", "nano", Letters().piece)
 
 
 def failed(what: str) -> str:

@@ -162,7 +162,7 @@ def test_it_compiles_or_is_relaxed_by_name(row: str, name: str, vocabulary: Any)
     factory = matcher_factory(vocabulary)
     start = time.monotonic()
     grammar = block_grammar(DIALECTS[name], [tool_with(schema)], special=special_of(vocabulary))
-    factory.compile(grammar).mask()
+    factory.compile(grammar.text).mask()
     assert time.monotonic() - start < SECONDS
     assert {found.keyword for found in grammar.relaxed} == keywords
     assert all(found.tool == "f" and found.path.startswith("/properties/a") for found in grammar.relaxed)
@@ -183,7 +183,7 @@ def test_a_marker_that_a_schema_holds_is_text_and_ends_nothing(
     tool = tool_of("f", {"type": "object", "properties": {"a": {"const": value}}, "required": ["a"]})
     grammar = block_grammar(DIALECTS[name], [tool], special=special)
     assert not grammar.relaxed
-    matcher = matcher_factory(vocabulary).compile(grammar)
+    matcher = matcher_factory(vocabulary).compile(grammar.text)
     rendered = DIALECTS[name].render([("f", {"a": forms[place]("here")})])
     for token in vocabulary.tokenize(rendered[: rendered.index("here")], special=True):
         matcher.accept(token)
@@ -351,9 +351,7 @@ def test_what_no_value_fits_is_refused_by_the_keyword_that_says_so(schema: Any, 
         schema_grammar(schema)
 
 
-@pytest.mark.parametrize(
-    "keyword", [word for word, (treatment, _) in KEYWORDS.items() if treatment == "refused"]
-)
+@pytest.mark.parametrize("keyword", [word for word, treatment in KEYWORDS.items() if treatment == "refused"])
 def test_what_the_table_says_is_refused(keyword: str) -> None:
     (found,) = block_grammar(DIALECTS["lfm2"], [tool_with({"type": "string", keyword: "#x"})]).relaxed
     assert (found.path, found.keyword) == ("/properties/a", keyword)
@@ -363,8 +361,9 @@ def test_the_readme_has_the_table() -> None:
     import localagent.constraint
 
     text = (Path(localagent.constraint.__file__).parent / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\S+)` \| (\w+) \| (.*) \|$", text, re.MULTILINE)
-    assert rows == [(keyword, treatment, remark) for keyword, (treatment, remark) in KEYWORDS.items()]
+    rows = re.findall(r"^\| `(\S+)` \| (\w+) \| .* \|$", text, re.MULTILINE)
+    assert len(rows) == len(KEYWORDS)
+    assert dict(rows) == KEYWORDS
     assert all(f"`{name}`" in text for name in FORMATS)
 
 
