@@ -190,7 +190,7 @@ class _Writer:
             record.most is not None and record.most <= len(record.properties)
         ):
             return []
-        taken = " & ~/" + "|".join(map(escaped, (*record.properties, *WRAPPERS))) + "/"
+        taken = " & ~/" + "|".join(map(escaped, (*record.properties, *sorted(WRAPPERS)))) + "/"
         patterns = [pattern for pattern, _ in record.patterns]
         others = []
         for matching, options in (*record.patterns, ("", record.extra or ())):
