@@ -24,7 +24,7 @@ from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
 from localagent.prompt.segments import Raw
 from localagent.server.access import Head
-from localagent.server.bounds import SMALL, Gone, Receive, left, parse_json, read_body
+from localagent.server.bounds import BACKED_UP, SMALL, Gone, Receive, left, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
@@ -98,9 +98,9 @@ class Endpoint:
             this.uncancel()
             await refuse(self.wire, Overloaded(STOPPING), head, bounds, send)
             return
-        turn = asyncio.create_task(
-            self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
-        )
+        state = scope["state"]
+        reply = Reply(send, bounds, self.wire.framing, state.get(BACKED_UP, lambda: True))
+        turn = asyncio.create_task(self._answer(request, state, reply))
         gone = asyncio.create_task(left(receive))
         with self._service.running(turn):
             try:
