@@ -1,6 +1,6 @@
 """The one handler of all wires: read, ask the model, write; and the end of an answer, however it comes.
 
-    body --Wire.read--> TurnRequest --ModelPool--> Model.astream --Writer--> frames, or one object
+    body --Wire.read--> TurnRequest --ModelPool--> Model.agroups --Writer--> frames, or one object
 
 An answer ends when the model has finished, when the client leaves (within a step of the engine, streaming or
 not), at the deadline, or when the server stops. Only then is its place free for the next one.
@@ -236,18 +236,20 @@ class Endpoint:
         if raw is not None:
             model = continuing(model, raw)
             messages = [UserMessage(content="-")]  # not rendered
-        async with aclosing(model.astream(messages, **options)) as events:
-            async for event in events:
-                match event:
-                    case Done() if event.message.stop_reason == "cancelled":
-                        raise EngineFailed(f"{model.name} was unloaded, or its engine has ended")
-                    # Without a switch the thinking is ended at once, so that only a wish for it is not met.
-                    case RequestWarning(kind="thinking") if request.thinking is not False:
-                        self._ignore([request.thinking_field], reply)
-                    case RequestWarning(kind="images_removed"):  # those that a tool has shown
-                        self._ignore(["image"], reply)
-                watched.feed(event)
-                frames = feed(event)
+        async with aclosing(model.agroups(messages, **options)) as groups:
+            async for events in groups:
+                frames: list[Frame] = []  # sent at once, since sending costs more than all else of a token
+                for event in events:
+                    match event:
+                        case Done() if event.message.stop_reason == "cancelled":
+                            raise EngineFailed(f"{model.name} was unloaded, or its engine has ended")
+                        # Without a switch the thinking is ended at once: only a wish for it is not met.
+                        case RequestWarning(kind="thinking") if request.thinking is not False:
+                            self._ignore([request.thinking_field], reply)
+                        case RequestWarning(kind="images_removed"):  # those that a tool has shown
+                            self._ignore(["image"], reply)
+                    watched.feed(event)
+                    frames += feed(event)
                 if request.stream and frames:
                     await reply.write(frames)
 
@@ -321,7 +323,7 @@ def _prompting(request: TurnRequest) -> dict[str, Any]:
 
 
 def turn_options(request: TurnRequest) -> dict[str, Any]:
-    """The arguments of `Model.astream` for a request."""
+    """The arguments of `Model.agroups` for a request."""
     given = {
         name: value
         for name in CONTROLS

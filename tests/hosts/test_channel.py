@@ -55,12 +55,14 @@ def put(channel: Channel, steps: Iterable[Any]) -> None:
 def test_steps_come_out_in_their_order_and_the_end_last():
     channel, wakes = made()
     assert not channel.more
-    assert channel.take_now() is None
+    assert channel.take_now() == []
     put(channel, STEPS[:2])
     channel.end(End())
     assert channel.more
-    assert [channel.take(), channel.take_now(), channel.take()] == [*STEPS[:2], End()]
-    assert (channel.more, channel.take_now(), wakes) == (False, None, [])
+    assert [channel.take(), *channel.take_now(1), channel.take()] == [*STEPS[:2], End()]
+    assert (channel.more, channel.take_now(), wakes) == (False, [], [])
+    put(channel, STEPS[:2])
+    assert channel.take_now() == STEPS[:2]
 
 
 def test_a_lane_is_ahead_from_sixteen_steps_on_and_until_its_reader_takes_one():
