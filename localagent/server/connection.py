@@ -242,6 +242,7 @@ class _Transport:
     def __init__(self, transport: asyncio.Transport, connection: BoundedProtocol) -> None:
         self._transport = transport
         self._connection = connection
+        self.write = transport.write  # called for every token
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
