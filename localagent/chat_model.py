@@ -9,6 +9,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack, cast
@@ -119,15 +120,22 @@ class ChatModel(ABC):
         and no Done comes. A loop that is left with `break` leaves the iterator to the garbage collector:
         close it, best with `contextlib.aclosing`, to free the lane at once.
         """
-        return self._arun(self._input(messages, system, tools, cancel, progress, options))
+        return _one_by_one(self._arun(self._input(messages, system, tools, cancel, progress, options), 1))
+
+    def agroups(
+        self, messages: Conversation, *, progress: bool = False, system: str | None = None,
+        tools: Sequence[ToolSchema] | None = None, **options: Unpack[TurnOptions],
+    ) -> AsyncGenerator[Sequence[TurnEvent], None]:  # fmt: skip
+        """As `astream`, in groups of the events that are there: for a reader who hands them on together."""
+        return self._arun(self._input(messages, system, tools, None, progress, options), None)
 
     @abstractmethod
     def _run(self, given: TurnInput) -> Generator[TurnEvent, None, None]:
         """The events of `stream`."""
 
     @abstractmethod
-    def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
-        """The events of `astream`."""
+    def _arun(self, given: TurnInput, most: int | None) -> AsyncGenerator[Sequence[TurnEvent], None]:
+        """The events of `agroups`, of at most so many tokens in a group."""
 
     def _input(
         self,
@@ -275,3 +283,10 @@ def _message(value: Any) -> Message:
     if not isinstance(value, BaseMessage):
         raise UsageError(f"{value!r:.60} is not a message: see localagent.messages")
     return cast(Message, value)
+
+
+async def _one_by_one(groups: AsyncGenerator[Sequence[TurnEvent], None]) -> AsyncGenerator[TurnEvent, None]:
+    async with aclosing(groups):
+        async for events in groups:
+            for event in events:
+                yield event

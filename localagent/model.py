@@ -76,25 +76,21 @@ class Model(ChatModel):
         finally:
             generation.close()
 
-    async def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+    async def _arun(self, given: TurnInput, most: int | None) -> AsyncGenerator[Sequence[TurnEvent], None]:
         """The request is rendered in a thread, but none waits while the model generates."""
         import asyncio  # here, so that programs without an event loop do not load it
 
         turn = await asyncio.to_thread(LocalTurn, self.host, self.dialect, given)
-        for warning in turn.warnings:
-            yield warning
+        yield turn.warnings
         generation = self.host.generate(turn.prompt, given.sampling, given.cancel, turn.guide)
         # Closing frees the lane; without `aclosing`, that would be left to the garbage collector.
-        async with aclosing(generation.asteps()) as steps:
+        async with aclosing(generation.asteps(most)) as groups:
             try:
-                async for step in steps:
-                    for event in turn.feed(step):
-                        yield event
-                for event in turn.close(generation.finish):
-                    yield event
+                async for steps in groups:
+                    yield [event for step in steps for event in turn.feed(step)]
+                yield turn.close(generation.finish)
             except (Exception, KeyboardInterrupt) as error:
-                for event in turn.broken(error):
-                    yield event
+                yield turn.broken(error)
                 raise
 
     def render(

@@ -374,7 +374,7 @@ def test_a_slow_reader_still_lets_the_loop_turn(lanes: Model) -> None:
         ticking, seen = asyncio.create_task(tick()), []
         host = engine_host(lanes)
         prompt = host.render([{"role": "user", "content": question(0)}])
-        async for _ in host.generate(prompt, Sampling(temperature=0)).asteps():
+        async for _ in host.generate(prompt, Sampling(temperature=0)).asteps(1):
             seen.append(turns)
             sleep(0.02)  # the next step is there before it is done
         ticking.cancel()
@@ -479,8 +479,8 @@ def test_what_was_taken_is_remembered_when_the_rest_is_left(lanes: Model) -> Non
 
     async def main() -> list[Token]:
         taken = []
-        async with aclosing(generation.asteps()) as steps:
-            async for step in steps:
+        async with aclosing(generation.asteps(1)) as steps:
+            async for (step,) in steps:
                 if isinstance(step, Token):
                     taken.append(step)
                 if len(taken) == 2:

@@ -96,9 +96,9 @@ class Channel:
         """Whether there is a step to take."""
         return bool(self._steps)
 
-    def take_now(self) -> Step | End | None:
-        """The next step, if there is one."""
-        return self._taking() if self._steps else None
+    def take_now(self, most: int | None = None) -> list[Step | End]:
+        """The steps that are there, in order, `most` of them at most."""
+        return [self._taking() for _ in range(len(self._steps))[:most]]
 
     def notify(self, loop: asyncio.AbstractEventLoop | None, call: Callable[[], None] | None) -> None:
         """Have `call` called on an event loop when something has been put, instead of waking a thread."""
@@ -183,25 +183,29 @@ class EngineGeneration:
             if (step := self._taken(take())) is not None:
                 yield step
 
-    async def asteps(self) -> AsyncGenerator[Step, None]:
-        """The same on an event loop. Leaving it early, also by cancelling the task, cancels the generation.
+    async def asteps(self, most: int | None = None) -> AsyncGenerator[Sequence[Step], None]:
+        """The same on an event loop, in groups of those that are there, `most` of them at most. Leaving it
+        early, also by cancelling the task, cancels the generation.
 
         It does not wait then until the engine has stopped: its lane is free before a later generation begins.
-        The loop turns at least once after every step.
+        The loop turns at least once after every group.
         """
         arrived = asyncio.Event()
         self._channel.notify(asyncio.get_running_loop(), arrived.set)
         try:
             while self._end is None:
                 self._owner.check_process()
-                item = self._channel.take_now()
-                if item is None:
+                items = self._channel.take_now(most)
+                end = items.pop() if items and isinstance(items[-1], End) else None
+                if steps := [step for item in items if (step := self._taken(item)) is not None]:
+                    yield steps
+                if end is not None:
+                    self._taken(end)
+                elif self._channel.more:  # as there always is where the engine is the faster one
+                    await asyncio.sleep(0)
+                elif not steps:
                     await arrived.wait()
                     arrived.clear()
-                elif (step := self._taken(item)) is not None:
-                    yield step
-                    if self._channel.more:  # as there always is where the engine is the faster one
-                        await asyncio.sleep(0)
         finally:
             self._channel.notify(None, None)
             if self._end is None:

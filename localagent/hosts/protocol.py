@@ -184,8 +184,10 @@ class Generation(Iterator[Token], Protocol):
     def steps(self) -> Iterator[Step]:
         """The same tokens, and before them each new place in the queue and the progress of the prefill."""
 
-    def asteps(self) -> AsyncGenerator[Step, None]:
-        """The same on an event loop, which is never blocked. Leaving it early cancels the generation."""
+    def asteps(self, most: int | None = None) -> AsyncGenerator[Sequence[Step], None]:
+        """The same on an event loop, which is never blocked: those that are there, `most` of them at most.
+        Leaving it early cancels the generation.
+        """
 
     @property
     def finish(self) -> Finish | None:

@@ -153,14 +153,14 @@ class ReplayGeneration:
         """The tokens alone: a replay has no queue and no prefill."""
         yield from self
 
-    async def asteps(self) -> AsyncGenerator[Token, None]:
+    async def asteps(self, most: int | None = None) -> AsyncGenerator[Sequence[Token], None]:
         """The same, with a turn of the event loop before each. Leaving it early ends the replay."""
         import asyncio
 
         try:
             for token in self:
                 await asyncio.sleep(0)
-                yield token
+                yield (token,)
         finally:
             self.close()
 

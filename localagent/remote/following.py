@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def followed(items: Iterator[T], left: threading.Event) -> AsyncGenerator[T, None]:
-    """The items, which a thread takes one after the other. `left` is set when nobody follows any more: what
-    makes the items is to look at it, and to close its connection.
+async def followed(items: Iterator[T], left: threading.Event) -> AsyncGenerator[Sequence[T], None]:
+    """The items, one in each group, which a thread takes one after the other. `left` is set when nobody
+    follows any more: what makes the items is to look at it, and to close its connection.
     """
     import asyncio  # here, so that programs without an event loop do not load it
 
@@ -37,6 +37,6 @@ async def followed(items: Iterator[T], left: threading.Event) -> AsyncGenerator[
         while (item := await arrived.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
-            yield item
+            yield (item,)
     finally:
         left.set()

@@ -222,7 +222,7 @@ class RemoteModel(ChatModel):
             yield from turn.broken(error)
             raise
 
-    def _arun(self, given: TurnInput) -> AsyncGenerator[TurnEvent, None]:
+    def _arun(self, given: TurnInput, most: int | None) -> AsyncGenerator[Sequence[TurnEvent], None]:
         """A thread reads from the server."""
         cancel = Cancel(given.cancel)
         return followed(self._run(replace(given, cancel=cancel)), cancel)

@@ -1,6 +1,6 @@
 """The one handler of all wires: read, ask the model, write; and the end of an answer, however it comes.
 
-    body --Wire.read--> TurnRequest --ModelPool--> Model.astream --Writer--> frames, or one object
+    body --Wire.read--> TurnRequest --ModelPool--> Model.agroups --Writer--> frames, or one object
 
 An answer ends when the model has finished, when the client leaves (within a step of the engine, streaming or
 not), at the deadline, or when the server stops. Only then is its place free for the next one.
@@ -24,7 +24,7 @@ from localagent.messages import UserMessage
 from localagent.prompt import RequestWarning
 from localagent.prompt.segments import Raw
 from localagent.server.access import Head
-from localagent.server.bounds import SMALL, Gone, Receive, left, parse_json, read_body
+from localagent.server.bounds import BACKED_UP, SMALL, Gone, Receive, left, parse_json, read_body
 from localagent.server.exchange import (
     Answer,
     BadRequest,
@@ -98,9 +98,9 @@ class Endpoint:
             this.uncancel()
             await refuse(self.wire, Overloaded(STOPPING), head, bounds, send)
             return
-        turn = asyncio.create_task(
-            self._answer(request, scope["state"], Reply(send, bounds, self.wire.framing))
-        )
+        state = scope["state"]
+        reply = Reply(send, bounds, self.wire.framing, state.get(BACKED_UP, lambda: True))
+        turn = asyncio.create_task(self._answer(request, state, reply))
         gone = asyncio.create_task(left(receive))
         with self._service.running(turn):
             try:
@@ -236,18 +236,20 @@ class Endpoint:
         if raw is not None:
             model = continuing(model, raw)
             messages = [UserMessage(content="-")]  # not rendered
-        async with aclosing(model.astream(messages, **options)) as events:
-            async for event in events:
-                match event:
-                    case Done() if event.message.stop_reason == "cancelled":
-                        raise EngineFailed(f"{model.name} was unloaded, or its engine has ended")
-                    # Without a switch the thinking is ended at once, so that only a wish for it is not met.
-                    case RequestWarning(kind="thinking") if request.thinking is not False:
-                        self._ignore([request.thinking_field], reply)
-                    case RequestWarning(kind="images_removed"):  # those that a tool has shown
-                        self._ignore(["image"], reply)
-                watched.feed(event)
-                frames = feed(event)
+        async with aclosing(model.agroups(messages, **options)) as groups:
+            async for events in groups:
+                frames: list[Frame] = []  # sent at once, since sending costs more than all else of a token
+                for event in events:
+                    match event:
+                        case Done() if event.message.stop_reason == "cancelled":
+                            raise EngineFailed(f"{model.name} was unloaded, or its engine has ended")
+                        # Without a switch the thinking is ended at once: only a wish for it is not met.
+                        case RequestWarning(kind="thinking") if request.thinking is not False:
+                            self._ignore([request.thinking_field], reply)
+                        case RequestWarning(kind="images_removed"):  # those that a tool has shown
+                            self._ignore(["image"], reply)
+                    watched.feed(event)
+                    frames += feed(event)
                 if request.stream and frames:
                     await reply.write(frames)
 
@@ -321,7 +323,7 @@ def _prompting(request: TurnRequest) -> dict[str, Any]:
 
 
 def turn_options(request: TurnRequest) -> dict[str, Any]:
-    """The arguments of `Model.astream` for a request."""
+    """The arguments of `Model.agroups` for a request."""
     given = {
         name: value
         for name in CONTROLS

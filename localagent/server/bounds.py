@@ -20,6 +20,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 CROWDED = "crowded"
 """Set in the state of a request that came on one connection too many."""
+BACKED_UP = "backed up"
+"""In the state of a request: tells whether the client has to read before more is taken for it."""
 
 SMALL = 1 << 16
 """Bytes of a body that is read and parsed like nothing."""

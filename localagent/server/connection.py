@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from localagent.server.bounds import CROWDED, DEFAULT_BOUNDS, Bounds
+from localagent.server.bounds import BACKED_UP, CROWDED, DEFAULT_BOUNDS, Bounds
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Parser
@@ -54,7 +54,12 @@ class BoundedProtocol(Parser):
         self._socket = transport
         super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
         # uvicorn's own limit answers in plain text, which the clients of no API expect.
-        self.app_state = {**self.app_state, CROWDED: len(self.connections) > self.bounds.connections}
+        crowded = len(self.connections) > self.bounds.connections
+        self.app_state = {
+            **self.app_state,
+            CROWDED: crowded,
+            BACKED_UP: lambda: self.flow.write_paused,
+        }
         self._arrived = bytearray()
         self._size = 8 * _LEAST
         self._fruitless = 0  # bytes of a head that is not whole, or in which no byte of a body came
@@ -237,6 +242,7 @@ class _Transport:
     def __init__(self, transport: asyncio.Transport, connection: BoundedProtocol) -> None:
         self._transport = transport
         self._connection = connection
+        self.write = transport.write  # called for every token
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -1,6 +1,6 @@
 """What a wire and the HTTP layer say to each other. Neither knows more of the other than this.
 
-    body --Wire.read--> TurnRequest --Model.astream--> events --Writer.feed--> Frames, or one object
+    body --Wire.read--> TurnRequest --Model.agroups--> events --Writer.feed--> Frames, or one object
 
 A wire is one API: a pure translation in both directions, without a socket, a clock or chance. What it needs
 to know of the world, it is given in `Answer`.

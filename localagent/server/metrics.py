@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localagent.server.models import ModelPool
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_UNSEEN = (Queued, Prefilled, RequestWarning, Scored)
 _SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 
 
@@ -35,7 +36,7 @@ class Watched:
 
     def feed(self, event: TurnEvent) -> None:
         """Note when `event` came."""
-        if isinstance(event, Queued | Prefilled | RequestWarning | Scored):
+        if isinstance(event, _UNSEEN):
             return
         now = monotonic()
         if isinstance(event, Done):

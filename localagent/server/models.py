@@ -57,8 +57,8 @@ class ServedModel(Protocol):
         """How many turns run at once; the others wait."""
 
     @property
-    def astream(self) -> Callable[..., AsyncGenerator[TurnEvent, None]]:
-        """See `Model.astream`."""
+    def agroups(self) -> Callable[..., AsyncGenerator[Sequence[TurnEvent], None]]:
+        """See `Model.agroups`."""
 
     @property
     def count_tokens(self) -> Callable[..., int]:

@@ -26,8 +26,16 @@ _RETRY_AFTER = 5
 class Reply:
     """One HTTP answer. Its head goes out with the first bytes, so that an error before them has a status."""
 
-    def __init__(self, send: Send, bounds: Bounds, framing: Framing = "sse") -> None:
+    def __init__(
+        self,
+        send: Send,
+        bounds: Bounds,
+        framing: Framing = "sse",
+        backed_up: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`backed_up`: whether sending may have to wait for the client."""
         self._send = send
+        self._backed_up = backed_up
         self._bounds = bounds
         self.framing = framing
         self.opening: list[Frame] = []
@@ -70,11 +78,14 @@ class Reply:
             yield b"x-localagent-ignored", ", ".join(map(header_word, self.ignored[:_MOST_NAMES])).encode()
 
     async def _give(self, message: MutableMapping[str, Any]) -> None:
-        try:
-            async with asyncio.timeout(self._bounds.write_time):
-                await self._send(message)
-        except TimeoutError:
-            raise Gone from None
+        if not self._backed_up():  # a timeout costs as much as a token's way to its frame
+            await self._send(message)
+        else:
+            try:
+                async with asyncio.timeout(self._bounds.write_time):
+                    await self._send(message)
+            except TimeoutError:
+                raise Gone from None
         self.touched = monotonic()
 
 

@@ -38,7 +38,7 @@ class Asked:
     def take(self, most: int | None = None) -> int:
         """Take what there is, at most so many; how many there were."""
         taken = 0
-        while taken != most and (item := self.channel.take_now()) is not None:
+        for item in self.channel.take_now(most):
             assert self.end is None, "nothing comes after the end"
             taken += 1
             match item:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,12 +57,14 @@ def put(channel: Channel, steps: Iterable[Any]) -> None:
 def test_steps_come_out_in_their_order_and_the_end_last():
     channel, wakes = made()
     assert not channel.more
-    assert channel.take_now() is None
+    assert channel.take_now() == []
     put(channel, STEPS[:2])
     channel.end(End())
     assert channel.more
-    assert [channel.take(), channel.take_now(), channel.take()] == [*STEPS[:2], End()]
-    assert (channel.more, channel.take_now(), wakes) == (False, None, [])
+    assert [channel.take(), *channel.take_now(1), channel.take()] == [*STEPS[:2], End()]
+    assert (channel.more, channel.take_now(), wakes) == (False, [], [])
+    put(channel, STEPS[:2])
+    assert channel.take_now() == STEPS[:2]
 
 
 def test_a_lane_is_ahead_from_sixteen_steps_on_and_until_its_reader_takes_one():
@@ -177,3 +181,23 @@ def test_readers_of_a_loop_that_is_closed_have_left():
         channel.put(STEPS[0])
     tell([gone, stays])
     assert (gone.cancelled, stays.cancelled, calls) == (True, False, [2])
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(None, [5, 2]), (2, [2, 2, 1, 2])])
+def test_what_is_there_comes_as_one_group_and_before_what_broke_it_off(most: int | None, sizes: list[int]):
+    channel, _ = made()
+    owner: Any = SimpleNamespace(check_process=lambda: None, foreign=False)
+    groups: list[Any] = []
+
+    async def read() -> None:
+        async for group in EngineGeneration(owner, channel, lambda tokens: None).asteps(most):
+            groups.append(group)
+            if sum(map(len, groups)) == 5:
+                put(channel, STEPS[5:7])
+                channel.end(End(error=RuntimeError("broken")))
+
+    put(channel, STEPS[:5])
+    with pytest.raises(RuntimeError, match="broken"):
+        asyncio.run(read())
+    assert [len(group) for group in groups] == sizes
+    assert [step for group in groups for step in group] == STEPS[:7]

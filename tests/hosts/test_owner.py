@@ -469,7 +469,7 @@ def test_tasks_and_threads_read_side_by_side() -> None:
         results[number] = ids(list(start(host, number, 20)))
 
     async def arun(number: int) -> None:
-        steps = [step async for step in start(host, number, 20).asteps()]
+        steps = [step async for group in start(host, number, 20).asteps() for step in group]
         results[number] = ids([step for step in steps if isinstance(step, Token)])
 
     async def all_tasks() -> None:
@@ -541,9 +541,9 @@ def test_a_task_that_leaves_cancels_its_generation(host: EngineHost, engine: Spe
 
     async def read(generation: EngineGeneration) -> None:
         steps = generation.asteps()
-        async for step in steps:
+        async for group in steps:
             started.set()
-            if how == "break" and isinstance(step, Token):
+            if how == "break" and isinstance(group[-1], Token):
                 break
         await steps.aclose()  # type: ignore[attr-defined]
 

@@ -70,7 +70,7 @@ def test_a_replay_on_an_event_loop_is_the_same():
         generation = ReplayHost([FIRST]).generate(Prompt((0,), ""), Sampling())
         text = ""
         async with aclosing(generation.asteps()) as steps:
-            async for token in steps:
+            async for (token,) in steps:
                 text += token.text
                 if len(text) == most:
                     break

@@ -27,7 +27,7 @@ def test_the_items_come_in_order_from_a_thread_that_no_program_waits_for():
     left = threading.Event()
 
     async def follow():
-        return [each async for each in followed(counting(seen), left)]
+        return [each async for (each,) in followed(counting(seen), left)]
 
     assert asyncio.run(follow()) == [0, 1, 2, 3]
     assert left.is_set()
@@ -46,7 +46,7 @@ def test_an_error_comes_after_what_came_before_it(error):
 
     async def follow():
         try:
-            async for each in followed(failing(), left):
+            async for (each,) in followed(failing(), left):
                 found.append(each)
         except BaseException as raised:
             return raised
@@ -61,7 +61,7 @@ def test_who_leaves_is_noticed_by_what_makes_the_items():
 
     async def follow():
         async with aclosing(followed(counting(seen, left), left)) as items:
-            async for each in items:
+            async for (each,) in items:
                 if each == 2:
                     return
 

@@ -212,7 +212,7 @@ def test_an_answer_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
         messages.append(weakref.ref(given[0]))
         raise EngineFailed("no")
 
-    monkeypatch.setattr(model, "astream", fail)
+    monkeypatch.setattr(model, "agroups", fail)
     with serving(model) as server:
         gc.disable()
         try:

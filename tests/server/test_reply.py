@@ -129,6 +129,13 @@ def test_who_takes_nothing_for_long_has_gone(monkeypatch: pytest.MonkeyPatch) ->
     assert taken.touched == 3, "when its head and then its body were sent"
 
 
+def test_who_has_room_for_more_is_not_timed() -> None:
+    async def slow(_: Any) -> None:
+        await asyncio.sleep(0.05)
+
+    soon(Reply(slow, Bounds(write_time=0.01), backed_up=lambda: False).write([Frame("x")]))
+
+
 # -- refusals ----------------------------------------------------------------------------------------------
 
 NO = BadRequest("no", code="bad", status=413)

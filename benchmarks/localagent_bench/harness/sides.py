@@ -68,7 +68,7 @@ class Localagent:
     async def complete(self, request: LoadRequest, seen: Tokens) -> None:
         """Tokens as the host gives them."""
         generation = self.host.generate(Prompt(request.ids, ""), Sampling(max_tokens=request.count))
-        async for step in generation.asteps():
+        async for (step,) in generation.asteps(1):
             if isinstance(step, Token):
                 seen.arrived((step.id,))
         assert generation.finish is not None

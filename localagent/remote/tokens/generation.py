@@ -97,7 +97,7 @@ class RemoteGeneration:
         while (step := next(self._steps, None)) is not None:
             yield step
 
-    def asteps(self) -> AsyncGenerator[Step, None]:
+    def asteps(self, most: int | None = None) -> AsyncGenerator[Sequence[Step], None]:
         """The same on an event loop, with a thread that reads from the server. Leaving early cancels it."""
         return followed(self.steps(), self._cancel)
 

@@ -30,7 +30,7 @@ _BEFORE = (Queued, Prefilled, RequestWarning)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a replica. `options`: of `Model.astream`. `raw`: in place of messages.
+    """A request to a replica. `options`: of `Model.agroups`. `raw`: in place of messages.
 
     `scope`: clients who share their evaluated prompts; see `EngineHost.scoped`.
     """
@@ -103,8 +103,10 @@ class FleetModel:
         """The model for turns that continue this."""
         return dataclasses.replace(self, raw=raw)
 
-    async def astream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[TurnEvent, None]:
-        """As `Model.astream`. While nothing has come, a replica that dies is replaced by another one.
+    async def agroups(
+        self, messages: Sequence[Message], **options: Any
+    ) -> AsyncGenerator[Sequence[TurnEvent], None]:
+        """As `Model.agroups`. While nothing has come, a replica that dies is replaced by another one.
 
         Raises EngineFailed, Overloaded, and what the turn raises there.
         """
@@ -123,14 +125,14 @@ class FleetModel:
                                 self.host.pieces.update(item.bytes)
                                 continue
                         written = written or not isinstance(item, _BEFORE)
-                        yield item
+                        yield (item,)
                 return
             except ReplicaLost:
                 if written or attempt == ATTEMPTS:
                     raise
 
     def count_tokens(self, messages: Sequence[Message], **told: Any) -> int:
-        """As `Model.count_tokens`, by a replica. Not to be called on an event loop. Raises as `astream`."""
+        """As `Model.count_tokens`, by a replica. Not to be called on an event loop. Raises as `agroups`."""
         ask = self.handle.options(method_name="count", multiplexed_model_id=self.name)
         return int(answered(ask.remote(Call(messages, told)).result))
 

@@ -92,15 +92,16 @@ class Replica:
                 messages = call.messages
                 if call.raw is not None:
                     model, messages = continuing(model, call.raw), [UserMessage(content="-")]  # not rendered
-                async with aclosing(model.astream(messages, **call.options)) as events:
-                    async for event in events:
-                        if isinstance(event, Done):
-                            usage = event.message.usage
-                            told = f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens"
-                            log.info("%s %s", name, told)
-                        elif isinstance(event, Scored):
-                            yield _spelled(model, event)
-                        yield event
+                async with aclosing(model.agroups(messages, **call.options)) as groups:
+                    async for events in groups:
+                        for event in events:
+                            if isinstance(event, Done):
+                                usage = event.message.usage
+                                told = f"{usage.input} ({usage.cache_read} cached) + {usage.output} tokens"
+                                log.info("%s %s", name, told)
+                            elif isinstance(event, Scored):
+                                yield _spelled(model, event)
+                            yield event
         except LocalAgentError as error:
             yield Failed(error)
 

@@ -76,7 +76,7 @@ def model(*answers: Any, **fields: Any) -> tuple[FleetModel, Handle]:
 
 def events(asked: FleetModel, **options: Any) -> list[Any]:
     async def all_of_them() -> list[Any]:
-        return [event async for event in asked.astream(GO, **options)]
+        return [event async for events in asked.agroups(GO, **options) for event in events]
 
     return asyncio.run(all_of_them())
 
@@ -136,8 +136,8 @@ def test_who_leaves_gives_the_answer_up() -> None:
     answer = Answer([HI], [HI], [DONE])
 
     async def leave() -> None:
-        stream = model(answer)[0].astream(GO)
-        assert await anext(stream) == HI
+        stream = model(answer)[0].agroups(GO)
+        assert await anext(stream) == (HI,)
         assert answer.cancelled == 0
         await stream.aclose()
 
