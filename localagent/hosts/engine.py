@@ -192,15 +192,19 @@ class Engine(Protocol):
 
     @property
     def batch(self) -> int:
-        """The most tokens that are evaluated at once while none do: at least `chunk`. Where the engine is not
-        `divisible`, chunks of several prompts.
-        """
+        """The most tokens that are evaluated at once while none do: at least `chunk`."""
 
     @property
     def divisible(self) -> bool:
         """Whether a prompt has the same logits wherever it is cut into chunks, if none is a single token.
 
         If not, it is always cut in the same places.
+        """
+
+    @property
+    def short(self) -> int:
+        """Chunks of fewer tokens may be divided all the same, if none is a single token, and evaluated with
+        those of other lanes if all together are fewer; 0 if none may.
         """
 
     @property

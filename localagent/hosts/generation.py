@@ -34,11 +34,13 @@ class Cuts(NamedTuple):
     """The length of all chunks within a message; None where any will do, but for a single token."""
     spacing: int | None
     """Between two checkpoints within a message, a multiple of `every`; None where there are to be none."""
+    short: int = 0
+    """Chunks of fewer tokens may be divided whatever `every` is."""
 
     @classmethod
     def of(cls, engine: Engine) -> Cuts:
         """As the engine needs them."""
-        return cls(None if engine.divisible else engine.chunk, engine.spacing)
+        return cls(None if engine.divisible else engine.chunk, engine.spacing, engine.short)
 
 
 class Stop(NamedTuple):
@@ -94,7 +96,7 @@ class GenerationState:
     def size(self, wanted: int) -> int:
         """The length of the next chunk, if it is to have about `wanted` tokens, two or more."""
         left = self._ahead[0].end - self.position
-        if self._cuts.every or left <= wanted:
+        if left <= wanted or not self._divides(left):
             return left
         if left > wanted + 1:
             return wanted
@@ -103,7 +105,11 @@ class GenerationState:
     def takes(self, size: int) -> bool:
         """Whether the next chunk may have this length."""
         left = self._ahead[0].end - self.position
-        return left == size or (not self._cuts.every and left >= size + 2)
+        return left == size or (left >= size + 2 and self._divides(left))
+
+    def _divides(self, left: int) -> bool:
+        """Whether as many tokens may be read in several chunks."""
+        return not self._cuts.every or left < self._cuts.short
 
     def chunk(self, size: int) -> Sequence[int]:
         """The tokens of the prompt to evaluate next."""

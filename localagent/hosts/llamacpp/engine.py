@@ -24,8 +24,8 @@ SPACING = 256
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to load. `adapts`: fewer threads compute beside busy programs. `gpu_layers` -1 is all of them.
-    `chunk` and `batch`: see `engine.Engine`; by default the same. `divisible`: see there, if each lane has
-    its own cells.
+    `chunk` and `batch`: see `engine.Engine`; by default the same. `divisible` and `short`: see there, if each
+    lane has its own cells.
 
     `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
     that all lanes hold together, by default those of one context. `batch_exact`: see `lanes.Context.exact`.
@@ -41,6 +41,7 @@ class Options:
     batch_exact: bool | None = None
     batch: int | None = None
     divisible: bool = False
+    short: int = 0
     adapts: bool = False
 
     @property
@@ -66,6 +67,7 @@ class LlamaCppEngine:
         self.joint = not self._pooled
         # Of three tokens that are left none may stay alone: a chunk must hold as many.
         self.divisible = options.divisible and not self._pooled and self.chunk >= 3
+        self.short = 0 if self._pooled else options.short
         self.batch = min(options.batch or self.chunk, options.context)
         forget()
         try:

@@ -89,6 +89,7 @@ class LlamaCppHost(EngineHost):
             batch_exact=_batch_exact(header, prefill, offloads),
             batch=prefill.batch,
             divisible=prefill.divisible,
+            short=prefill.short,
             adapts=threads is None and not offloads,  # a GPU's steps do not tell of the processor
         )
         identity = Identity(

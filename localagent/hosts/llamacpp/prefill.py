@@ -32,12 +32,12 @@ MOST: Final = 256
 """Tokens that are computed at once: more are no faster."""
 ALONE: Final = 128
 """Tokens at once while nobody waits for the next token of an answer: 32 cost a seventh more each."""
-TOGETHER: Final = 256
-"""The same with flash attention, where they are chunks of several prompts."""
 LEAST: Final = 32
 """Fewer are slower: 16 at once cost a sixth more each, 32 no more than 256."""
 LEAST_FLASH: Final = 64
-"""Below this llama.cpp's flash attention goes token by token on a CPU: more than twice as slow."""
+"""Below this, counting all lanes of a computation, llama.cpp's flash attention goes token by token on a CPU:
+more than twice as slow, and the same however they are divided.
+"""
 WORK: Final = 5_000_000_000
 """Parameters times tokens of a chunk: about 0.1 s, for which everybody else waits."""
 SCORES: Final = 256 << 20
@@ -53,13 +53,15 @@ chunk and now one, and recurrences that are computed in blocks.
 @dataclass(frozen=True, slots=True)
 class Prefill:
     """`chunk` and `batch`: tokens at once while others wait for their next token, and while none do.
-    `divisible`: see `engine.Engine`. `flash`: whether attention is computed without keeping its scores.
+    `divisible` and `short`: see `engine.Engine`. `flash`: whether attention is computed without keeping its
+    scores.
     """
 
     chunk: int
     batch: int
     flash: bool
     divisible: bool
+    short: int = 0
 
 
 def choose_prefill(
@@ -81,13 +83,14 @@ def choose_prefill(
     asked, chunk = chunk, chunk or _chunk(header)
     scores = context * _heads(header) * 4
     flash = chunk * scores > SCORES or (header.quantized and not exact)
-    divisible = measured and not flash and _divisible(header)
+    alike = measured and _divisible(header)
+    divisible, short = alike and not flash, LEAST_FLASH if alike and flash else 0
     batch = chunk
     if asked is None and flash:
-        chunk, batch = max(chunk, LEAST_FLASH), TOGETHER
+        chunk = batch = max(chunk, LEAST_FLASH)
     elif asked is None and divisible and ALONE * scores <= SCORES:
         batch = ALONE
-    return Prefill(chunk, max(chunk, batch), flash, divisible)
+    return Prefill(chunk, max(chunk, batch), flash, divisible, short)
 
 
 def _chunk(header: Header) -> int:

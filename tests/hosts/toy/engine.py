@@ -137,7 +137,7 @@ class ToyEngine:
     """Lanes over one text."""
 
     chunk = batch = 32
-    divisible, joint, spacing, threads = True, False, None, None
+    divisible, short, joint, spacing, threads = True, 0, False, None, None
 
     def __init__(self, text: str, context: int, lanes: int) -> None:
         self.vocabulary = ToyVocabulary()
