@@ -192,7 +192,9 @@ class Engine(Protocol):
 
     @property
     def batch(self) -> int:
-        """The most tokens that are evaluated at once while none do: at least `chunk`."""
+        """The most tokens that are evaluated at once while none do: at least `chunk`. Where the engine is not
+        `divisible`, chunks of several prompts.
+        """
 
     @property
     def divisible(self) -> bool:
@@ -203,9 +205,7 @@ class Engine(Protocol):
 
     @property
     def short(self) -> int:
-        """Chunks of fewer tokens may be divided all the same, if none is a single token, and evaluated with
-        those of other lanes if all together are fewer; 0 if none may.
-        """
+        """Chunks of fewer tokens may be divided all the same, if none is a single token; 0 if none may."""
 
     @property
     def joint(self) -> bool:

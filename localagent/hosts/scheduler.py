@@ -233,8 +233,6 @@ class Scheduler:
         """
         joint = self._engine.joint
         most = self._engine.chunk if self._running else self._engine.batch
-        if short := self._engine.short:  # a longer chunk is evaluated alone
-            most = min(most, short - 1)
         share = most // max(1, min(len(self._reading), most // _LEAST_EACH)) if joint else most
         size = self._reading[0].generation.size(max(2, share))
         room = most // size if joint and size > 1 else 1  # a single token has a kernel of its own

@@ -35,8 +35,8 @@ ALONE: Final = 128
 LEAST: Final = 32
 """Fewer are slower: 16 at once cost a sixth more each, 32 no more than 256."""
 LEAST_FLASH: Final = 64
-"""Below this, counting all lanes of a computation, llama.cpp's flash attention goes token by token on a CPU:
-more than twice as slow, and the same however they are divided.
+"""Below this llama.cpp's flash attention goes token by token on a CPU: more than twice as slow, and the same
+however they are divided.
 """
 WORK: Final = 5_000_000_000
 """Parameters times tokens of a chunk: about 0.1 s, for which everybody else waits."""
@@ -87,7 +87,7 @@ def choose_prefill(
     divisible, short = alike and not flash, LEAST_FLASH if alike and flash else 0
     batch = chunk
     if asked is None and flash:
-        chunk = batch = max(chunk, LEAST_FLASH)
+        chunk, batch = max(chunk, LEAST_FLASH), MOST
     elif asked is None and divisible and ALONE * scores <= SCORES:
         batch = ALONE
     return Prefill(chunk, max(chunk, batch), flash, divisible, short)
