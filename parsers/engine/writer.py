@@ -151,7 +151,7 @@ class CallWriter:
             self.emit.argument_end(key, value, fits)
 
     def _settle_wrapper(self) -> None:
-        """The first argument is one like any other."""
+        """Decide that the first argument is one like any other, and not all of them."""
         assert self._wrapper is not None
         (place, written), self._wrapper = self._wrapper, None
         self.settle(place)
