@@ -49,7 +49,7 @@ ATEM = Shape("<atem:invoke name=", "</atem:invoke>", "<atem:parameter name=", "<
 
 
 class MuseTurn(MarkedTurn):
-    """Reads one turn; see the module's words."""
+    """Reads one turn, as the top of this file describes it."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -179,9 +179,8 @@ class MuseTurn(MarkedTurn):
         source = self._source
         while marker := (yield from self._stretch(write, self._stops)):
             if marker == START:
-                self._emit.amiss |= (
-                    self._emit.place == "reasoning"
-                )  # its end was lost, or the call is a draft
+                # In reasoning, its end was lost, or the call that follows is a draft.
+                self._emit.amiss |= self._emit.place == "reasoning"
                 return
             source.pos += len(marker)
             if marker == MESSAGE:
