@@ -219,7 +219,7 @@ class Guide:
         self._behind = self._offset if self._bare else None
         if way.then == "reasoning":
             self._waiting = True
-            self._must = tuple(each for each in self._must if each.then != "reasoning")
+            self._must = tuple(other for other in self._must if other.then != "reasoning")
         self._seen = self._parser.since if self._parser.place == "calls" else self._seen
         if way.then == "free" and self._parallel is not None:
             self._bars, self._parallel = self._parallel, None

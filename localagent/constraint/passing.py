@@ -52,9 +52,9 @@ class Turns:
 
     def required(self, grammars: Sequence[Grammar], thought: Thought | None = None) -> str:
         """A turn that is what one of these says, and nothing else."""
-        lines = [f"turn: {' | '.join(f'way{at}' for at in range(len(grammars)))}"]
-        for at, grammar in enumerate(grammars):
-            lines += grammar.text.replace("start:", f"way{at}:", 1).splitlines()
+        lines = [f"turn: {' | '.join(f'way{number}' for number in range(len(grammars)))}"]
+        for number, grammar in enumerate(grammars):
+            lines += grammar.text.replace("start:", f"way{number}:", 1).splitlines()
         if thought is None:
             return _text(["start: turn", *lines])
         before = "thought" if thought.open is None else f"(<[{thought.open}]> thought)?"
@@ -155,8 +155,8 @@ class PassedSchema:
 
     def accept(self, token: int) -> None:
         """This token came. Nothing is refused before the end."""
-        for each in self._text.feed(token):
-            for event in self._parser.feed(each.text, each.special):
+        for part in self._text.feed(token):
+            for event in self._parser.feed(part.text, part.special):
                 self._collector.add(event)
 
     def end(self) -> None:
@@ -165,13 +165,12 @@ class PassedSchema:
             self._collector.add(event)
         answer = "".join(part.text for part in self._collector.parts if isinstance(part, TextPart))
         try:
-            found = violations(self.said, json.loads(answer))
+            mistakes = violations(self.said, json.loads(answer))
         except ValueError:
             raise _unheld(self._name, f"answered {answer!r:.40}, which is no JSON") from None
-        if found:
-            raise _unheld(
-                self._name, f"answered what does not fit the schema ({found[0].path} {found[0].message:.80})"
-            )
+        if mistakes:
+            path, message = mistakes[0].path, mistakes[0].message
+            raise _unheld(self._name, f"answered what does not fit the schema ({path} {message:.80})")
 
 
 def _unheld(name: str, what: str) -> ConstraintFailed:
