@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 PERIOD: Final = 0.15
-"""Seconds of steps that are compared, if they are `_STEPS` or more; else `_LONG`."""
+"""Seconds for which steps are timed before they are judged, or `_LONG` if these are fewer than `_STEPS`."""
 _STEPS = 3
 _LONG = 0.6
 _LOSS = 0.5  # of a step: a change that has cost so much is taken back before its period ends
