@@ -56,7 +56,7 @@ class Source:
         """
         self.text = ""
         self.pos = 0
-        self.base = 0
+        self.base = 0  # the offset in the output at which the window begins
         self.ended = False
         self._markers = tuple(sorted(markers, key=len, reverse=True))
         self._longer = {  # of the markers with which others begin
@@ -69,7 +69,7 @@ class Source:
         marks = (*markers, *tags)
         if atomic:  # in ordinary tokens these are data
             marks = tuple(m for m in marks if m not in atomic and cores.get(m, m) not in atomic)
-        self.marks = _any_of(marks)
+        self.marks = _any_of(marks)  # what a value of a call should not hold, see `fits`
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
         self._longest = max(map(len, markers), default=0)
         self.starts = "".join(sorted({marker[0] for marker in markers}))  # with which a marker may begin
