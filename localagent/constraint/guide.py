@@ -2,6 +2,7 @@
 
     free        text, where a call may be made, and reasoning: nothing is masked
     barred      text in which no call may be made (tool_choice="none"): see `bars`
+    waiting     reasoning in front of what must come: only the end of the turn is masked
     bounded     a matcher says what may come: calls, or an answer in a given format
     over        what was asked for has been written: only the end of the turn may come
 
