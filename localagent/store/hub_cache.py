@@ -42,7 +42,7 @@ class Cached:
         hashes = []
         for file in self.files:
             published, digest = file.resolve().name, sha256(file, advance)
-            if published not in (digest, git_blob_id(file) if _GIT_ID.fullmatch(published) else digest):
+            if published != (git_blob_id(file) if _GIT_ID.fullmatch(published) else digest):
                 return None
             hashes.append((str(file), digest))
         return hashes
