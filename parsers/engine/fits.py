@@ -1,8 +1,8 @@
 """Whether a call fits the declared tools: the one check, behind every `fits` of an event and `ToolCheck`.
 
-What a schema says in a way that is not followed here (references, patterns, bounds, names of types that mean
-nothing) is no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever the
-schema, and names at most MAX_MISFITS places of a call.
+The parts of a schema that are not followed here (references, patterns, bounds, names of types that mean
+nothing) are no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever
+the schema, and names at most MAX_MISFITS places of a call.
 """
 
 from __future__ import annotations

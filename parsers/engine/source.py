@@ -86,7 +86,7 @@ class Source:
         return self.base + self.pos
 
     def feed(self, piece: str, special: bool | None) -> None:
-        """Append `piece`. Read text leaves the window and is kept only if somebody asked for it."""
+        """Append `piece`. Read text leaves the window and is kept only if a reader asked for that."""
         # Each special token is a run of its own, so that two of them never make one marker.
         if not self._flags or self._flags[-1] is not special or special:
             self._runs.append(self.base + len(self.text))
@@ -102,7 +102,7 @@ class Source:
             self.base += self.pos
             self.text = self.text[self.pos :] + piece
         self.pos = 0
-        # The flags of text that nobody can go back to are dropped, now and then rather than at every piece.
+        # The flags of text to which no reader can go back are dropped, now and then and not at every piece.
         if len(self._runs) > 64 and self._kept_from is None:
             current = bisect_right(self._runs, self.base) - 1
             del self._runs[:current], self._flags[:current]

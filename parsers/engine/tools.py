@@ -165,7 +165,7 @@ def _kinds_named(names: str) -> frozenset[str] | None:
 
 
 def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
-    """The JSON types that a schema allows; None where it does not say, or says it in a way not followed."""
+    """The JSON types that a schema allows; None where it does not limit them, or by what is not followed."""
     if not isinstance(schema, _MAPPING) or depth == 0:
         return None
     kind = schema.get("type")

@@ -25,7 +25,7 @@ class CallWriter:
 
     JSON text goes out as it is written, except from a `hold` to its `settle`: what is written between the two
     waits, because its place is not decided yet. `by_schema`: whether the declared type of an argument decides
-    between readings of its value; JSON says itself of what type a value is.
+    between readings of its value; in JSON, a value shows its own type.
     """
 
     __slots__ = (

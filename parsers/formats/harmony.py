@@ -78,7 +78,7 @@ class Header:
 
     @property
     def is_own(self) -> bool:
-        """Whether the message is the model's, and not what it imagines somebody to answer."""
+        """Whether the message is the model's own, and not an answer that it imagines."""
         return not self.role or self.role.startswith("assistant")
 
     @property

@@ -271,7 +271,7 @@ class KimiCall(RawCall):
             parts.append(char)
 
     def _argument(self) -> Reading:
-        """Read an argument. Its type says how, or the tool's schema where it has none."""
+        """Read an argument, by the type in its tag, or by the tool's schema where there is none."""
         attributes = yield from self._attributes(ARGUMENT)
         key = attributes.get("key")
         if key is None:

@@ -225,7 +225,7 @@ def resolved(name: str, tools: Iterable[str]) -> str:
 
 
 class AtemCall(TagCall):
-    """One call in a message. `recipient`: to whom the message goes, "" where that says nothing."""
+    """One call in a message. `recipient`: that of the message, "" where it does not matter."""
 
     def __init__(self, context: Context, recipient: str) -> None:
         super().__init__(context, ATEM)
@@ -253,7 +253,7 @@ class AtemCall(TagCall):
 
 
 class AtemBlock(TagBlock):
-    """The block of a message to a tool. `recipient`: which, "" where that says nothing."""
+    """The block of a message to a tool. `recipient`: that of the message, "" where it does not matter."""
 
     def __init__(self, context: Context, recipient: str) -> None:
         super().__init__(replace(context, dialect=_PAYLOAD), ATEM)

@@ -190,7 +190,7 @@ class TagCall(RawCall):
                 raise Fault(Reason.SYNTAX)
 
     def _declared(self, attributes: str) -> Kinds:
-        """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
+        """The JSON types that the argument may have, by its tag, or else by the tool's schema."""
         for name, value in _ATTRIBUTE.findall(attributes):
             if name == "string":
                 stated = value.strip("\"'")
