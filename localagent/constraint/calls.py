@@ -184,7 +184,7 @@ class _Writer:
     def _undeclared(self, record: Record) -> list[tuple[str, str]]:
         """Names, as terminals, and values of arguments that are not declared, where the schema asks for such.
 
-        Raw text of an argument that nobody declared would be read as whatever it looks like: there is none.
+        In raw notations there are none: such text, without a schema, would be read as whatever it looks like.
         """
         if self._shape.strings.style == "raw" or (
             record.most is not None and record.most <= len(record.properties)

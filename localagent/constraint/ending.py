@@ -1,4 +1,4 @@
-"""How reasoning is ended: after a number of tokens, or when somebody asks for it."""
+"""How reasoning is ended: after a number of tokens, or on request."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     (dialect, tools) --layout, schema, calls--> Grammar(text, relaxed) --matching--> Matcher
 
-One tool's schema never touches another tool: each is read, written and tried on its own. What of it cannot be
-held while the model writes is left out and named in `Grammar.relaxed`; in strict mode it is an error instead.
+One tool's schema never touches another tool: each is read, written and tried on its own. What it asks for
+and cannot be held while the model writes is left out and named in `Grammar.relaxed`; in strict mode it is an
+error instead.
 """
 
 from __future__ import annotations

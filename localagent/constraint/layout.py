@@ -94,7 +94,7 @@ class Layout:
     closing markers out, and the parser takes the end of the turn for them.
 
     `strings`: how a string is written as an argument, and `constants`: true, false and null; within lists and
-    objects `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no
+    objects `values` has both. `is_typed`: the text in front of a value gives its type, so that no
     string is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
     schema.
 

@@ -257,7 +257,7 @@ class Merging:
                 )
 
     def are_apart(self, choices: Sequence[Options]) -> bool:
-        """Whether no value can fit two of the choices, as far as that is easily told."""
+        """Whether no value can fit two of the choices, as far as that is easy to see."""
         try:
             return self._are_apart(choices)
         except Unreadable:

@@ -1,9 +1,10 @@
-"""The grammar of a whole turn, for a server that is to hold it, and a look at whether it did.
+"""The grammar of a whole turn, for a server that is to hold to it, and a check of whether it did.
 
-Here each token gets a mask. A server is told once, before the first token, so the grammar says all that a
-`guide` decides on the way: the reasoning that comes first, text in which calls may be made, what may follow
-them. It is written for llguidance, in what XGrammar reads of that as well. Text is told by the tokens that it
-may not hold: where markers are tokens of their own, nothing else opens a call.
+Where tokens are drawn here, each gets a mask. A server gets one grammar, before the first token, so that has
+all that a `guide` decides on the way: the reasoning that comes first, text in which calls may be made, what
+may follow them. It is written for llguidance, in the part of its language that XGrammar reads as well. Text
+is described by the tokens that it may not hold: where markers are tokens of their own, nothing else opens a
+call.
 
 Servers differ in what they make of a grammar, and some leave out, without a word, what they cannot read. So
 all that comes back is held against the guide that would have bounded it here.
@@ -99,7 +100,7 @@ class Passed:
         self._guide = guide
         self._name = name
         self._piece = piece
-        # Asked what may come, it says what the guide does.
+        # What may come next is what the guide allows.
         self.forced, self.mask, self.otherwise = guide.forced, guide.mask, guide.otherwise
 
     @property

@@ -198,7 +198,7 @@ class _Request:
     # -- where a server draws them --------------------------------------------------------------------
 
     def there(self) -> Guided:
-        """What the server is told to hold. Raises Unsupported where it takes nothing that would hold."""
+        """What the server is asked to enforce. Raises Unsupported where it takes nothing that would do."""
         control, name, piece = self._control, self._host.name, self._vocabulary.piece
         warnings: tuple[RequestWarning, ...] = ()
         if control.thinking_budget is not None:
@@ -211,7 +211,7 @@ class _Request:
             ("strict", self._tools and control.strict),
         )
         wish = next((word for word, wished in wishes if wished), None)
-        if wish is None:  # a server that is told nothing writes as it is used to
+        if wish is None:  # there is nothing to enforce: it writes as it usually does
             reason = _UNBOUNDED.format(f"the server of {name} draws them, and was told to hold nothing")
             return Guided(warnings=warnings, unbounded=self._every_tool(reason))
         takes = self._host.takes(self._prompt)

@@ -138,7 +138,7 @@ def near(tag: str) -> str:
 
     A run of white space is one edit, however long.
 
-    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many
+    Two edits, which some parsers forgive in long tags, are let pass: a lexer that counts them has so many
     states that a mask takes half a second.
     """
     other = r"([^<\n]|\s+)" if re.search(r"\s", tag) else r"([^<\s]|\s+)"

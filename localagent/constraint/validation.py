@@ -91,7 +91,7 @@ class Arguments:
             raise InvalidArguments(f"the arguments do not fit {self._tool}: {shown}{more}")
 
     def errors(self, given: Any) -> list[ValidationError]:
-        """What does not fit, one more than is told at most. Raises whatever keeps it from being found."""
+        """What does not fit, at most one more than is reported. Raises whatever keeps it from being found."""
         import jsonschema  # noqa: F401  (before the clock runs: the first import takes a while)
         import regex  # noqa: F401
 
