@@ -197,7 +197,7 @@ def _spec(source: HubSource, backend: BackendName, size: int, licence: str | Non
 
 
 def quantization(file: str) -> str | None:
-    """The quantization that a GGUF file's name tells, such as Q4_K_M."""
+    """The quantization in a GGUF file's name, such as Q4_K_M."""
     hits = list(_QUANTIZATION.finditer(_PART.sub("", PurePosixPath(file).name.removesuffix(".gguf"))))
     return f"{hits[-1][1] or ''}{hits[-1][2]}".upper() if hits else None
 

@@ -61,7 +61,7 @@ def version() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """What the engine says of itself, for people and reports: version, instruction sets, devices."""
+    """What the engine reports of itself, for people and reports: version, instruction sets, devices."""
     native = library()
     build = native.llama_print_system_info().decode("utf-8", "replace").strip(" |")
     return {

@@ -65,8 +65,8 @@ class Pace:
             self._look(now)
 
     def _look(self, now: float) -> None:
-        """A period is over. A change is wanted when two in a row found the same cores free: in the one in
-        which somebody came or left, the steps are of both kinds.
+        """A period is over. A change is wanted when two in a row found the same cores free: a period in
+        which another program came or left has steps of both kinds.
         """
         wanted, self._wanted = self._wanted, min(max(1, self._free()), self._most)
         self._before = None
