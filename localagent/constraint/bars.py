@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bars:
-    """The bars of one generation. It is told of every token."""
+    """The bars of one generation. `accept` has to see every token."""
 
     def __init__(
         self, vocabulary: Vocabulary, tokens: Iterable[int], texts: Sequence[str], leading: str = ""

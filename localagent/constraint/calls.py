@@ -1,8 +1,8 @@
 """The calls of one tool, as rules.
 
 Where strings are quoted, an argument is its name and a value. Where they are raw text between tags, the
-parser tells by what stands there of what type it is, with the help of the schema: so no string may be
-written that it would take for something else, and what ends a value is part of its terminal.
+parser infers the type of a value from its text and the schema. So no string may be written that it would
+take for something else, and what ends a value is part of its terminal.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _Writer:
                 reason = self._rules.refusal((expression for _, expression in written), reader.trials)
                 if reason:
                     reader.relax(path, "size", f"it is too much to be enforced: {reason}")
-                    kept = tuple(each for option in kept for each in KINDS[_kind(option)]) or ANYTHING
+                    kept = tuple(wider for option in kept for wider in KINDS[_kind(option)]) or ANYTHING
                     written = self._by_kind(key, path, kept, kinds.get(key))
                 around = [(shape.argument(key, kind), expression) for kind, expression in written]
             except Unsupported as error:
@@ -184,7 +184,7 @@ class _Writer:
     def _undeclared(self, record: Record) -> list[tuple[str, str]]:
         """Names, as terminals, and values of arguments that are not declared, where the schema asks for such.
 
-        Raw text of an argument that nobody declared would be read as whatever it looks like: there is none.
+        In raw notations there are none: such text, without a schema, would be read as whatever it looks like.
         """
         if self._shape.strings.style == "raw" or (
             record.most is not None and record.most <= len(record.properties)
@@ -210,9 +210,8 @@ class _Writer:
             # Quotes are part of the value, so that either may be used.
             post = self._text(shape.argument(key, "integer").post)
             return [("integer", f"{self._rules.rule(values.any_of(options))} {post}")]
-        options = expanded(
-            tuple(_resolved(options, self._reader))
-        )  # what stands around a raw value depends on its type
+        # What stands around a raw value depends on its type.
+        options = expanded(tuple(_resolved(options, self._reader)))
         if not shape.is_typed and kinds is not None:
             options = _readable(options, kinds)
             if not options:
@@ -272,25 +271,25 @@ def _unwritable(shape: Layout, rules: Rules) -> str:
 
 def _readable(options: Options, kinds: frozenset[str]) -> Options:
     """The options that the parser can read as what they are."""
-    found = []
+    readable = []
     for option in options:
         kind = _kind(option)
         if kind in kinds or (kind == "integer" and "number" in kinds):
-            found.append(option)
+            readable.append(option)
         elif option == Number(False) and "integer" in kinds:
-            found.append(Number(True))
-    return tuple(found)
+            readable.append(Number(True))
+    return tuple(readable)
 
 
 def _edges(shape: Layout) -> str:
     """For a terminal: how raw text may not begin or end."""
-    found = ""
+    excluded = ""
     if shape.edges:
         edge = "[" + "".join(f"\\x{ord(char):02x}" for char in shape.edges) + "]"
-        found = f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
+        excluded = f" & ~/{edge}(?s:.*)|(?s:.*){edge}/"
     if shape.near:  # in front of a tag it would be part of that
-        found += r" & ~/(?s:.*)[^\s<]</"
-    return found
+        excluded += r" & ~/(?s:.*)[^\s<]</"
+    return excluded
 
 
 def _resolved(options: Options, reader: Reader) -> list[Option]:

@@ -1,4 +1,4 @@
-"""How reasoning is ended: after a number of tokens, or when somebody asks for it."""
+"""How reasoning is ended: after a number of tokens, or on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localagent.prompt.thinking import ThinkingPlan
 class Ending:
     """The end of the reasoning in one generation: says when its closing marker is forced, and by what tokens.
 
-    It is told of every token. What is reasoning is the business of whoever reads the output.
+    `accept` has to see every token. Its caller, who reads the output, says which of them are reasoning.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A grammar as llama.cpp and XGrammar read it, for servers without llguidance: mostly GBNF.
 
 It knows no intersection, no complement and no inline schema, and a text has no longest match: grammars that
-need one of those are refused (`Unsupported`), never said in part. Format: llama.cpp's grammars/README.md, and
-XGrammar's grammar_parser for the way in which it writes tokens.
+need one of those are refused (`Unsupported`), never written in part. Format: llama.cpp's
+grammars/README.md, and XGrammar's grammar_parser for the way in which it writes tokens.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     (dialect, tools) --layout, schema, calls--> Grammar(text, relaxed) --matching--> Matcher
 
-One tool's schema never touches another tool: each is read, written and tried on its own. What of it cannot be
-held while the model writes is left out and named in `Grammar.relaxed`; in strict mode it is an error instead.
+One tool's schema never touches another tool: each is read, written and tried on its own. What it asks for
+and cannot be held while the model writes is left out and named in `Grammar.relaxed`; in strict mode it is an
+error instead.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def block_grammar(
     ends: Sequence[int] = (),
     bare: bool = False,
 ) -> Grammar:
-    """A whole block of calls, from the marker that opens it up to and with what closes it.
+    """A whole block of calls, from the marker that opens it to what closes it, both included.
 
     Several blocks, where the dialect writes one call to a block and `parallel` is set. `names`: only these
     tools. `special`: id by text of the tokens that the vocabulary holds whole. `renderer`: the dialect's
@@ -154,8 +155,8 @@ def _json(rules: Rules, name: str, schema: Any, strict: bool, notation: Notation
     except RecursionError:
         reader.relax("", "$ref", "its schemas nest too deeply")
         start = values.any_of(fallback(schema))
-    if said := rules.refusal([start], reader.trials):
-        reader.relax("", "size", f"it is too much to be enforced: {said}")
+    if reason := rules.refusal([start], reader.trials):
+        reader.relax("", "size", f"it is too much to be enforced: {reason}")
         start = values.any_of(fallback(schema))
     return start, reader
 

@@ -2,6 +2,7 @@
 
     free        text, where a call may be made, and reasoning: nothing is masked
     barred      text in which no call may be made (tool_choice="none"): see `bars`
+    waiting     reasoning in front of what must come: only the end of the turn is masked
     bounded     a matcher says what may come: calls, or an answer in a given format
     over        what was asked for has been written: only the end of the turn may come
 
@@ -219,7 +220,7 @@ class Guide:
         self._behind = self._offset if self._bare else None
         if way.then == "reasoning":
             self._waiting = True
-            self._must = tuple(each for each in self._must if each.then != "reasoning")
+            self._must = tuple(other for other in self._must if other.then != "reasoning")
         self._seen = self._parser.since if self._parser.place == "calls" else self._seen
         if way.then == "free" and self._parallel is not None:
             self._bars, self._parallel = self._parallel, None

@@ -85,7 +85,7 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """One notation of a dialect; see the module. Texts hold `INDEX` for the number of the call.
+    """One notation of a dialect, cut as the top of this file shows. Texts hold `INDEX` for a call's number.
 
     `between` is None where the dialect writes several calls in another way than one; `again` is what may
     stand there as well, without the markers: None if nothing may. `unmarked`: what stands in front of a name
@@ -94,9 +94,11 @@ class Layout:
     closing markers out, and the parser takes the end of the turn for them.
 
     `strings`: how a string is written as an argument, and `constants`: true, false and null; within lists and
-    objects `values` says it. `is_typed`: the text in front of a value says of what type it is, so that no
+    objects `values` has both. `is_typed`: the text in front of a value gives its type, so that no
     string is taken for a number. `is_sorted`: arguments stand in the order of their names, not in that of the
     schema.
+
+    `join`: all that stands between the names of two calls without arguments, which shows where a number is.
 
     Of raw text: `reserved` is what it may not hold, `near` the tags of which it may not even hold something
     similar, `edges` the white space that it may not begin or end with, which would be taken for markup.
@@ -223,8 +225,8 @@ def _cuts(dialect: Dialect, call: str, tail: str, between: str) -> tuple[str, ..
 
 
 def _is_call(dialect: Dialect, text: str) -> bool:
-    """Whether this, in which `INDEX` may be any number, is read as one call that lacks nothing, and as such
-    at every end of a turn.
+    """Whether `text`, with any number for `INDEX`, is read as one call that lacks nothing, whichever marker
+    ends the turn behind it, or none.
     """
     return all(_reads(dialect, text + end, 1) for end in ("", *dialect.ends))
 
@@ -319,30 +321,30 @@ def _member(probe: _Probe, key: str) -> str:
     written = probe.after_name({_KEYS[0]: {key: _NUMBER, "~ ~": _OTHER}})
     if not written.startswith(before) or str(_NUMBER) not in written:
         raise probe.unsupported(f"the key {key!r:.40} is not where it is expected")
-    found = written[len(before) : written.index(str(_NUMBER))]
-    if str(_OTHER) in found:  # members are sorted, and this key comes after the other one
-        found = found.split(str(_OTHER), 1)[1].partition(",")[2].lstrip(" ")
-    return found
+    member = written[len(before) : written.index(str(_NUMBER))]
+    if str(_OTHER) in member:  # members are sorted, and this key comes after the other one
+        member = member.split(str(_OTHER), 1)[1].partition(",")[2].lstrip(" ")
+    return member
 
 
 def _notation(probe: _Probe) -> Notation:
     inner = {"probe inner": _NUMBER, "probe other": _OTHER}
     written = probe.after_name({_KEYS[0]: ["probeValue", "probeText", True, False, None, inner]})
-    found = re.search(
+    parts = re.search(
         r"\[([^\[\]]*?)probeValue(.*?)probeText(.*?)([Tt]rue)(.*?)([Ff]alse).*?(null|None).*?"
         rf"\{{(.*?)probe inner(.*?){_NUMBER}(.*?){re.escape(str(_OTHER))}",
         written,
     )
-    if found is None:
+    if parts is None:
         raise probe.unsupported("its lists and objects are not written in brackets")
-    quote, comma = found[1], found[5]
-    close = found[2][: len(found[2]) - len(comma) - len(quote)]
-    constants = {True: found[4], False: found[6], None: found[7]}
+    quote, comma = parts[1], parts[5]
+    close = parts[2][: len(parts[2]) - len(comma) - len(quote)]
+    constants = {True: parts[4], False: parts[6], None: parts[7]}
     if quote in ("'", '"'):
-        strings = Strings("quoted", '"', '"', python=quote == "'" or found[4] == "True")
+        strings = Strings("quoted", '"', '"', python=quote == "'" or parts[4] == "True")
     else:
         strings = Strings("verbatim", quote, close)
-    colon = found[9][len(close) :]
+    colon = parts[9][len(close) :]
     has_bare = _member(probe, _KEYS[1]).startswith(_KEYS[1])
     return Notation(strings, constants, comma, colon, has_bare)
 
@@ -350,13 +352,13 @@ def _notation(probe: _Probe) -> Notation:
 def _constants(probe: _Probe) -> dict[bool | None, str]:
     """How an argument is written that is a constant."""
     words = {True: "[Tt]rue", False: "[Ff]alse", None: "null|None"}
-    found = {}
+    constants = {}
     for value, pattern in words.items():
         written = re.findall(pattern, probe.after_name({_KEYS[0]: value}))
         if not written:
             raise probe.unsupported(f"{value} is not found in what it writes")
-        found[value] = written[-1]
-    return found
+        constants[value] = written[-1]
+    return constants
 
 
 def _is_sorted(probe: _Probe) -> bool:
@@ -383,9 +385,9 @@ def _is_guarded(probe: _Probe, tag: str, reserved: tuple[str, ...]) -> bool:
 
 
 def _cut(text: str, kind: Kind) -> tuple[str, str] | None:
-    """What stands before and after the probe's value, found last: the name of a type may stand before it."""
-    found = list(re.finditer(_PROBES[kind][1], text))
-    return (text[: found[-1].start()], text[found[-1].end() :]) if found else None
+    """What stands before and after the probe's value. The last one counts: a type's name may be alike."""
+    hits = list(re.finditer(_PROBES[kind][1], text))
+    return (text[: hits[-1].start()], text[hits[-1].end() :]) if hits else None
 
 
 def _between(text: str, left: str, right: str) -> str:
@@ -396,10 +398,10 @@ def _between(text: str, left: str, right: str) -> str:
 def _common(left: str, right: str) -> str:
     """What both begin with, not cut within a tag: half a special token would be none."""
     pairs = zip(left, right, strict=False)
-    length = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
-    found = left[:length]
-    start = found.rfind("<")
-    return found[:start] if length < len(left) and start > found.rfind(">") else found
+    length = next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+    shared = left[:length]
+    start = shared.rfind("<")
+    return shared[:start] if length < len(left) and start > shared.rfind(">") else shared
 
 
 def _with_index(first: str, second: str) -> str:

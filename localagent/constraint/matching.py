@@ -239,11 +239,11 @@ def _written(vocabulary: Vocabulary, text: str) -> list[int]:
     """The tokens of a text, as far as they are that text: not every vocabulary has a token for every byte."""
     from localagent.prompt.segments import Segment
 
-    data, found = text.encode("utf-8", "replace"), []
+    data, tokens = text.encode("utf-8", "replace"), []
     for token in vocabulary.tokenize_segments([Segment(text, special=False)], continued=True):
         piece = vocabulary.piece(token).data
         if not data.startswith(piece):
             break
         data = data[len(piece) :]
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens

@@ -100,7 +100,8 @@ class Merging:
         """What both allow."""
         if ANYTHING in (left, right):
             kept = right if left == ANYTHING else left
-            if depth:  # it may be kept in other places, too: levels that each have the next one twice double
+            # Within a schema it may be kept twice, too: if every level is, the size doubles with each.
+            if depth:
                 self.spend(size(kept))
             return kept
         if depth > DEEPEST:
@@ -122,12 +123,12 @@ class Merging:
         self.spend(len(left) * len(right))
         if len(left) * len(right) > WIDEST * 16:
             raise Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
-        found: list[Option] = []
+        options: list[Option] = []
         for one, other in product(left, right):
-            found += self.merged(one, other, keyword, depth)
-        if len(found) > WIDEST:
+            options += self.merged(one, other, keyword, depth)
+        if len(options) > WIDEST:
             raise Unreadable(keyword, f"merging gives more than {WIDEST} alternatives")
-        return unique(found)
+        return unique(options)
 
     def merged(self, one: Option, other: Option, keyword: str, depth: int) -> Options:
         """What two options both allow."""
@@ -242,21 +243,21 @@ class Merging:
             case List():
                 if not isinstance(value, list) or not _is_within(option, value):
                     return False
-                return all(self._admits(item(option, n), each, depth + 1) for n, each in enumerate(value))
+                return all(self._admits(item(option, n), inner, depth + 1) for n, inner in enumerate(value))
             case Record():
                 if not isinstance(value, dict) or not option.required <= value.keys():
                     return False
                 return all(
                     self._admits(
                         option.properties[key] if key in option.properties else self._of(option, key),
-                        item,
+                        inner,
                         depth + 1,
                     )
-                    for key, item in value.items()
+                    for key, inner in value.items()
                 )
 
     def are_apart(self, choices: Sequence[Options]) -> bool:
-        """Whether no value can fit two of the choices, as far as that is easily told."""
+        """Whether no value can fit two of the choices, as far as that is easy to see."""
         try:
             return self._are_apart(choices)
         except Unreadable:

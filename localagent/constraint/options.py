@@ -1,4 +1,4 @@
-"""What a schema comes to: the choices that a model has.
+"""The normal form of a schema: the choices that a model has.
 
 A value is valid if one of several options holds it, each of one JSON type. `merging` intersects them,
 `schema` reads them from a schema, `values` writes them in the notation of a dialect.
@@ -21,7 +21,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number within bounds. `multiple`: of which it is a multiple."""
+    """A number within bounds, `low` and `high` included. `multiple`: of which it is a multiple."""
 
     integer: bool
     low: float | None = None
@@ -52,7 +52,11 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An object. `extra`: the values of other properties, None if the schema does not say."""
+    """An object. `extra`: the values of other properties, None if the schema does not say.
+
+    `patterns`: regular expressions for names, each with the values of the properties that it fits. `names`:
+    what the names of properties that are not declared must be.
+    """
 
     properties: Mapping[str, Options] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
@@ -110,8 +114,8 @@ def number_schema(number: Number) -> dict[str, Any]:
 
 def fallback(schema: Any) -> Options:
     """Any value of the type that a schema names, or any at all."""
-    said = schema.get("type") if isinstance(schema, Mapping) else None
-    kinds = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    given = schema.get("type") if isinstance(schema, Mapping) else None
+    kinds = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     return (
         unique(option for kind in kinds if isinstance(kind, str) for option in KINDS.get(kind, ()))
         or ANYTHING
@@ -121,7 +125,7 @@ def fallback(schema: Any) -> Options:
 def expanded(options: Options) -> Options:
     """The options with "any value" as its types."""
     return unique(
-        each for option in options for each in (_ANY_KIND if isinstance(option, Any_) else (option,))
+        kind for option in options for kind in (_ANY_KIND if isinstance(option, Any_) else (option,))
     )
 
 
@@ -191,9 +195,9 @@ def highest(left: Any, right: Any) -> Any:
 def unique(options: Iterable[Option]) -> Options:
     """Without repetitions, in order. Constants are compared as JSON: True is not 1."""
     options = tuple(options)
-    if len(options) < 2:  # of nested ones each would be written out at every level
+    if len(options) < 2:  # `repr` writes out all that is nested in one, at every level again
         return options
-    found: dict[Any, Option] = {}
+    distinct: dict[Any, Option] = {}
     for option in options:
-        found.setdefault(repr(option), option)
-    return tuple(found.values())
+        distinct.setdefault(repr(option), option)
+    return tuple(distinct.values())

@@ -1,9 +1,10 @@
-"""The grammar of a whole turn, for a server that is to hold it, and a look at whether it did.
+"""The grammar of a whole turn, for a server that is to hold to it, and a check of whether it did.
 
-Here each token gets a mask. A server is told once, before the first token, so the grammar says all that a
-`guide` decides on the way: the reasoning that comes first, text in which calls may be made, what may follow
-them. It is written for llguidance, in what XGrammar reads of that as well. Text is told by the tokens that it
-may not hold: where markers are tokens of their own, nothing else opens a call.
+Where tokens are drawn here, each gets a mask. A server gets one grammar, before the first token, so that has
+all that a `guide` decides on the way: the reasoning that comes first, text in which calls may be made, what
+may follow them. It is written for llguidance, in the part of its language that XGrammar reads as well. Text
+is described by the tokens that it may not hold: where markers are tokens of their own, nothing else opens a
+call.
 
 Servers differ in what they make of a grammar, and some leave out, without a word, what they cannot read. So
 all that comes back is held against the guide that would have bounded it here.
@@ -52,9 +53,9 @@ class Turns:
 
     def required(self, grammars: Sequence[Grammar], thought: Thought | None = None) -> str:
         """A turn that is what one of these says, and nothing else."""
-        lines = [f"turn: {' | '.join(f'way{at}' for at in range(len(grammars)))}"]
-        for at, grammar in enumerate(grammars):
-            lines += grammar.text.replace("start:", f"way{at}:", 1).splitlines()
+        lines = [f"turn: {' | '.join(f'way{number}' for number in range(len(grammars)))}"]
+        for number, grammar in enumerate(grammars):
+            lines += grammar.text.replace("start:", f"way{number}:", 1).splitlines()
         if thought is None:
             return _text(["start: turn", *lines])
         before = "thought" if thought.open is None else f"(<[{thought.open}]> thought)?"
@@ -99,7 +100,7 @@ class Passed:
         self._guide = guide
         self._name = name
         self._piece = piece
-        # Asked what may come, it says what the guide does.
+        # What may come next is what the guide allows.
         self.forced, self.mask, self.otherwise = guide.forced, guide.mask, guide.otherwise
 
     @property
@@ -155,8 +156,8 @@ class PassedSchema:
 
     def accept(self, token: int) -> None:
         """This token came. Nothing is refused before the end."""
-        for each in self._text.feed(token):
-            for event in self._parser.feed(each.text, each.special):
+        for part in self._text.feed(token):
+            for event in self._parser.feed(part.text, part.special):
                 self._collector.add(event)
 
     def end(self) -> None:
@@ -165,13 +166,12 @@ class PassedSchema:
             self._collector.add(event)
         answer = "".join(part.text for part in self._collector.parts if isinstance(part, TextPart))
         try:
-            found = violations(self.said, json.loads(answer))
+            mistakes = violations(self.said, json.loads(answer))
         except ValueError:
             raise _unheld(self._name, f"answered {answer!r:.40}, which is no JSON") from None
-        if found:
-            raise _unheld(
-                self._name, f"answered what does not fit the schema ({found[0].path} {found[0].message:.80})"
-            )
+        if mistakes:
+            path, message = mistakes[0].path, mistakes[0].message
+            raise _unheld(self._name, f"answered what does not fit the schema ({path} {message:.80})")
 
 
 def _unheld(name: str, what: str) -> ConstraintFailed:

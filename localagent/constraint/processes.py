@@ -19,7 +19,7 @@ FORKS: Final = hasattr(os, "fork") and not getattr(sys, "frozen", False)
 """Whether llguidance has processes of its own. Elsewhere it runs in this one, and cannot be ended."""
 
 Vocabulary = tuple[Sequence[bytes], Sequence[int]]
-"""Arguments of `worker.tokenizer`."""
+"""The bytes of every token, and the tokens that end a turn, as `worker.tokenizer` takes them."""
 
 
 class Ended(Exception):
@@ -48,7 +48,7 @@ class Worker:
             with theirs:
                 if self._control is None or not self._control.pass_on(theirs):
                     self._control = self._start()
-                    self._control.pass_on(theirs)  # whoever asks will hear if it is gone again
+                    self._control.pass_on(theirs)  # if this one is gone as well, `ask` raises Ended
             return Child(ours, self._tokenize)
 
     def _start(self) -> Child:
@@ -133,7 +133,7 @@ class Child:
 
 
 class Here:
-    """The same in this process, where there are no forks."""
+    """What `Child` does, in this process, where there are no forks."""
 
     usable = True
 

@@ -1,8 +1,8 @@
-"""What a turn asks for, as the guide that sees to it.
+"""Makes the guide of a turn from what the turn asks for (`Control`).
 
 `guided` is the way in. Where the tokens are drawn here, `_Request.here` makes the guide; where a server draws
-them, `_Request.there` makes what that is told, and the same guide judges what comes back. What both are made
-of comes after them.
+them, `_Request.there` makes the grammar or schema that is sent to it, and the same guide judges what comes
+back. The parts that both need come after them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNBOUNDED = "the arguments of calls are not bounded: {}"
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """A turn's guide, if it needs one, and what a person should hear of it."""
+    """A turn's guide, if it needs one, and what the user should know about it."""
 
     guide: Guide | Passed | PassedSchema | None = None
     warnings: tuple[RequestWarning, ...] = ()
@@ -164,7 +164,7 @@ class _Request:
         try:
             return factory.compile(whole.text), list(whole.relaxed)
         except GrammarTooLarge:
-            if bare:  # then at least what has its marker is bounded
+            if bare:  # without that, at least calls with their marker are bounded
                 return self._block(factory)
             if self._control.strict or self._control.named:
                 raise
@@ -198,7 +198,7 @@ class _Request:
     # -- where a server draws them --------------------------------------------------------------------
 
     def there(self) -> Guided:
-        """What the server is told to hold. Raises Unsupported where it takes nothing that would hold."""
+        """What the server is asked to enforce. Raises Unsupported where it takes nothing that would do."""
         control, name, piece = self._control, self._host.name, self._vocabulary.piece
         warnings: tuple[RequestWarning, ...] = ()
         if control.thinking_budget is not None:
@@ -211,7 +211,7 @@ class _Request:
             ("strict", self._tools and control.strict),
         )
         wish = next((word for word, wished in wishes if wished), None)
-        if wish is None:  # a server that is told nothing writes as it is used to
+        if wish is None:  # there is nothing to enforce: it writes as it usually does
             reason = _UNBOUNDED.format(f"the server of {name} draws them, and was told to hold nothing")
             return Guided(warnings=warnings, unbounded=self._every_tool(reason))
         takes = self._host.takes(self._prompt)
@@ -294,7 +294,7 @@ class _Request:
         return schema_grammar(self._control.answer_schema)
 
     def _reasoning(self) -> list[Way]:
-        """That the model opens its reasoning first, if its template shows that it does such a thing."""
+        """The way in which the model opens its reasoning first, if its template shows that it reasons."""
         span = self._dialect.reasoning
         if span is None or self._prompt.inside == "reasoning" or span.open not in self._special:
             return []
@@ -303,13 +303,13 @@ class _Request:
         return [Way(Fixed((self._special[span.open],), self._vocabulary.size), "reasoning")]
 
     def _bars(self) -> Bars:
-        """Against every call. Raises Unsupported for a dialect whose calls begin like other text."""
+        """Bars against every call. Raises Unsupported for a dialect whose calls begin like other text."""
         return Bars(self._vocabulary, *self._barred())
 
     def _barred(self) -> tuple[Sequence[int], Sequence[str], str]:
         """What a turn without calls does not hold: tokens, texts, and characters that begin it (see `Bars`).
 
-        Raises Unsupported as `_bars`.
+        Raises Unsupported where `_bars` does.
         """
         dialect, texts, within, leading = self._dialect, list[str](), set[str](), ""
         if dialect.header:

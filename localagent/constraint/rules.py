@@ -51,14 +51,14 @@ class Rules:
 
     def reachable(self, expressions: Iterable[str]) -> dict[str, str]:
         """The rules that these refer to, directly or not."""
-        found: dict[str, str] = {}
+        reached: dict[str, str] = {}
         waiting = list(expressions)
         while waiting:
             for name in _NAME.findall(waiting.pop()):
-                if name not in found and name in self.bodies:
-                    found[name] = self.bodies[name]
-                    waiting.append(found[name])
-        return found
+                if name not in reached and name in self.bodies:
+                    reached[name] = self.bodies[name]
+                    waiting.append(reached[name])
+        return reached
 
     def refusal(self, expressions: Iterable[str], trials: Trials) -> str:
         """Why these, of which one is written, cannot be compiled, "" if they can. Most need not be tried."""
@@ -129,8 +129,8 @@ def quoted(text: str) -> str:
 
 def choice(parts: Iterable[str]) -> str:
     """Alternatives, each as a whole."""
-    found = list(dict.fromkeys(parts))
-    return found[0] if len(found) == 1 else "(" + " | ".join(found) + ")"
+    distinct = list(dict.fromkeys(parts))
+    return distinct[0] if len(distinct) == 1 else "(" + " | ".join(distinct) + ")"
 
 
 def near(tag: str) -> str:
@@ -138,7 +138,7 @@ def near(tag: str) -> str:
 
     A run of white space is one edit, however long.
 
-    Two edits, with which some parsers put up in long tags, are let pass: a lexer that counts them has so many
+    Two edits, which some parsers forgive in long tags, are let pass: a lexer that counts them has so many
     states that a mask takes half a second.
     """
     other = r"([^<\n]|\s+)" if re.search(r"\s", tag) else r"([^<\s]|\s+)"

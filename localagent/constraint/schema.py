@@ -53,7 +53,7 @@ LONGEST_CONSTANTS: Final = 500_000
 LONGEST_MINIMUM: Final = 10_000
 LONGEST_TEXT: Final = 100_000
 _CONTROL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[bf]|u00[01])")
-"""As JSON escapes them; not those for tabs and the ends of lines."""
+"""Control characters as JSON escapes them, but for tabs and the ends of lines."""
 _NARROWING: Final = """
     enum const allOf anyOf oneOf $ref minimum exclusiveMinimum maximum exclusiveMaximum multipleOf
     minLength maxLength minItems maxItems minProperties maxProperties required
@@ -100,7 +100,7 @@ class Reader:
 
     @cached_property
     def identity(self) -> str:
-        """What no other schema has, for the names of rules."""
+        """A text that no other schema has, for the names of rules."""
         return f"{self.tool} {self.strict} {json.dumps(self.root, sort_keys=True, default=str)}"
 
     def relax(self, path: str, keyword: str, reason: str) -> None:
@@ -129,7 +129,8 @@ class Reader:
             if len(self._references) == MOST_REFERENCES:
                 self.relax(path, "$ref", f"there are more than {MOST_REFERENCES}")
                 return ANYTHING
-            self._references[pointer] = ANYTHING  # of one that refers to itself and nothing else
+            # What a schema allows that refers to itself and nothing else.
+            self._references[pointer] = ANYTHING
             self._references[pointer] = self.read(self._schema_at(pointer), path, 1)
         return self._references[pointer]
 
@@ -365,12 +366,7 @@ class Reader:
     def _check(self, schema: Mapping[str, Any], path: str) -> None:
         """Report what nothing holds while the model writes."""
         for keyword, value in schema.items():
-            if KEYWORDS.get(keyword) != "checked" or keyword in (
-                "minProperties",
-                "maxProperties",
-                "then",
-                "else",
-            ):
+            if KEYWORDS.get(keyword) != "checked" or keyword in _ELSEWHERE:
                 continue
             if value is False and keyword in ("uniqueItems", "unevaluatedProperties"):
                 continue

@@ -82,15 +82,16 @@ class Arguments:
         if not isinstance(given, Mapping):
             raise InvalidArguments(f"the arguments of {self._tool} are an object, not {type(given).__name__}")
         try:
-            found = [_described(error) for error in self.errors(dict(given))]
+            mistakes = [_described(error) for error in self.errors(dict(given))]
         except Exception:  # Undecided, or whatever jsonschema raises for a reference to nowhere or to itself
             return
-        if found:
-            more = "; and more" if len(found) > TOLD else ""
-            raise InvalidArguments(f"the arguments do not fit {self._tool}: {'; '.join(found[:TOLD])}{more}")
+        if mistakes:
+            more = "; and more" if len(mistakes) > TOLD else ""
+            shown = "; ".join(mistakes[:TOLD])
+            raise InvalidArguments(f"the arguments do not fit {self._tool}: {shown}{more}")
 
     def errors(self, given: Any) -> list[ValidationError]:
-        """What does not fit, one more than is told at most. Raises whatever keeps it from being found."""
+        """What does not fit, at most one more than is reported. Raises whatever keeps it from being found."""
         import jsonschema  # noqa: F401  (before the clock runs: the first import takes a while)
         import regex  # noqa: F401
 
@@ -170,7 +171,8 @@ def _evolve(validator: Any, **changes: Any) -> Any:
     """The same validator for an inner schema; the package's own method may pick an unlimited class."""
     import attrs
 
-    kept = {each.alias: getattr(validator, each.name) for each in attrs.fields(type(validator)) if each.init}
+    fields = [field for field in attrs.fields(type(validator)) if field.init]
+    kept = {field.alias: getattr(validator, field.name) for field in fields}
     return type(validator)(**{**kept, **changes})
 
 

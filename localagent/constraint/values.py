@@ -103,7 +103,7 @@ class Values:
                 needed = [
                     lead[n] if n < len(lead) else items or ANYTHING for n in range(min(least, len(lead) + 1))
                 ]
-                return all(any(map(self._ends, each)) for each in needed)
+                return all(any(map(self._ends, options)) for options in needed)
             case Record():
                 return all(any(map(self._ends, option.properties[key])) for key in option.required)
         return True
@@ -334,7 +334,8 @@ class Values:
         parts = []
         for matching, options in named:
             if kept := self.finite(options):
-                key = self._any_key(option, matching, [each for each in patterns if each not in matching])
+                others = [pattern for pattern in patterns if pattern not in matching]
+                key = self._any_key(option, matching, others)
                 parts.append(f"{key} {self._gap} {self.rules.rule(self.any_of(kept))}")
         return self.rules.rule(choice(parts)) if parts else ""
 

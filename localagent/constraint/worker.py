@@ -47,7 +47,7 @@ _STEPS: Final = 8
 SECONDS: Final = {"trial": 0.5, "compile": 2.0}
 """Seconds of processor time that a request may take for which no stream waits."""
 PATIENCE: Final = 0.25
-"""Those of any other request: the engine's thread waits for it, and with it all streams."""
+"""The same for any other request: the engine's thread waits for it, and with it all streams."""
 
 Tokenize = Callable[[str], Sequence[int]]
 """The tokens of a text, which only the process that has the model can tell."""
@@ -75,8 +75,8 @@ class Matchers:
     def _tried(self, text: str) -> str:
         matcher = self._matcher(text)
         if matcher.is_error():
-            said: str = matcher.get_error()
-            return said
+            error: str = matcher.get_error()
+            return error
         for _ in range(_STEPS):
             mask = matcher.compute_bitmask()
             if matcher.is_error():
@@ -197,8 +197,8 @@ def main(control: socket.socket) -> None:
 
     def tokenize(text: str) -> Sequence[int]:
         send(asked, ("tokenize", text))
-        found: Sequence[int] = receive(asked)
-        return found
+        tokens: Sequence[int] = receive(asked)
+        return tokens
 
     ready = tokenizer(pieces, ends, tokenize)
     send(control, ("answer", None))

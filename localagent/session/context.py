@@ -47,16 +47,16 @@ def build_context(path: Sequence[Entry]) -> list[tuple[Entry, Message]]:
 def check_first_kept(path: Sequence[Entry], first_kept: str | None) -> None:
     """Raise UsageError if a compaction must not keep the entries from `first_kept` on."""
     _, _, inside = _cut(path)
-    at = len(inside)
+    cut = len(inside)
     if first_kept is not None:
-        at = next((at for at, (entry, _) in enumerate(inside) if entry.id == first_kept), -1)
-    if at < 0:
+        cut = next((index for index, (entry, _) in enumerate(inside) if entry.id == first_kept), -1)
+    if cut < 0:
         raise UsageError(
             f"cannot keep from {first_kept!r} on: it is not a message of the current context; "
             "choose one from the path, after the last flush and the last compaction's first kept entry"
         )
     messages = [message for _, message in inside]
-    if _separates(messages[:at], messages[at:]):
+    if _separates(messages[:cut], messages[cut:]):
         raise UsageError(
             f"cannot keep from {first_kept or 'here'} on: that would separate tool results from their calls; "
             "choose the message with the calls, or one after the answer to their results"
@@ -68,19 +68,19 @@ _Spoken = list[tuple[Entry, Message]]
 
 def _cut(path: Sequence[Entry]) -> tuple[CompactionEntry | None, _Spoken, _Spoken]:
     """The compaction that counts, the messages that it replaces, and those that are kept."""
-    flush = max((at for at, entry in enumerate(path) if _is_flush(entry)), default=-1)
+    flush = max((index for index, entry in enumerate(path) if _is_flush(entry)), default=-1)
     # Otherwise calls may be missing before the path's first entry.
     whole = flush < 0 and not (path and path[0].parent is not None)
     path = path[flush + 1 :]
-    found = [at for at, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
-    if not found:
+    compactions = [index for index, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
+    if not compactions:
         return None, [], _spoken(path, whole=whole)
-    compaction = path[found[-1]]
+    start = compactions[-1]
+    compaction = path[start]
     assert isinstance(compaction, CompactionEntry)
-    start = found[-1]
     if compaction.first_kept is not None:
         # If the first kept entry cannot be read, every readable one comes after it, so all are kept.
-        start = next((at for at, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
+        start = next((index for index, entry in enumerate(path) if entry.id == compaction.first_kept), 0)
     # Read as one: a result after `start` may have lost its call to a flush or a damaged line before it.
     dropped = _spoken(path[:start], whole=whole)
     return compaction, dropped, _spoken(path, whole=whole)[len(dropped) :]
@@ -95,7 +95,7 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
 
     `whole`: nothing is missing before the first entry.
     """
-    found: _Spoken = []
+    spoken: _Spoken = []
     answerable = whole
     for entry in entries:
         match entry:
@@ -103,17 +103,17 @@ def _spoken(entries: Sequence[Entry], *, whole: bool = True) -> _Spoken:
                 answerable = answerable or isinstance(entry.message, AssistantMessage)
                 message = entry.message if answerable else without_results(entry.message)
                 if message is not None:
-                    found.append((entry, message))
+                    spoken.append((entry, message))
             case BranchSummaryEntry():
                 summary = BranchSummaryMessage(
                     content=entry.summary, branch=entry.branch, id=entry.id, timestamp=entry.timestamp
                 )
-                found.append((entry, summary))
+                spoken.append((entry, summary))
             case UnknownEntry(kind=kind):
                 answerable = answerable and kind not in KINDS  # a damaged entry may have held the calls
             case _:
                 pass
-    return found
+    return spoken
 
 
 def without_results(message: Message) -> Message | None:

@@ -38,13 +38,13 @@ class _Turn:
         return [part for part in parts if isinstance(part, ToolCallPart | MalformedToolCallPart)]
 
     def open_places(self, result: ToolResultPart) -> list[int]:
-        """The calls that the result may answer."""
+        """The calls that the result may answer. One that the agent made up gives its place to it."""
         return [
             place
             for place, part in enumerate(self.asked)
             if part.id == result.call_id != ""
             and part.name == result.name
-            and (place not in self.answers or self.answers[place][0].source == "agent")  # made up
+            and (place not in self.answers or self.answers[place][0].source == "agent")
         ]
 
     def messages(self) -> Iterator[Message]:
@@ -74,7 +74,7 @@ def mended(messages: Sequence[Message]) -> list[Message] | None:
             turns[-1].followers.append(message)
     strays = list[tuple[int, Message, ToolResultPart]]()
     for number, turn in enumerate(turns):
-        came = [
+        results = [
             (message, part)
             for message in turn.followers
             if has_results(message)
@@ -82,12 +82,12 @@ def mended(messages: Sequence[Message]) -> list[Message] | None:
             if isinstance(part, ToolResultPart)
         ]
         try:
-            slots = pair(turn.asked, [result for _, result in came])
+            slots = pair(turn.asked, [result for _, result in results])
         except UnpairedResult:
             turn.mixed = True
-            strays += ((number, *each) for each in came)
+            strays += ((number, message, result) for message, result in results)
         else:
-            homes = {id(result): message for message, result in came}
+            homes = {id(result): message for message, result in results}
             turn.answers = {
                 place: (homes[id(result)], result) for place, result in enumerate(slots) if result is not None
             }

@@ -231,7 +231,7 @@ class Session:
             yield self._mend()
 
     def _follow(self) -> None:
-        """Go where the others have gone on from the head."""
+        """Move the head to the end of what others have added behind it."""
         end = next(reversed(self._tree.entries), None)
         if self._head == end and (added := self.refresh()):
             last = added[-1].id
@@ -260,9 +260,9 @@ class Session:
                     entry_id = secrets.token_hex(4)
                 with explained("entry"):
                     line = dump_line(make(entry_id, head, datetime.now(UTC)))
-                # A message may have been made without validation.
-                if isinstance(found := load_line(line), Damaged):
-                    raise InvalidMessage(found.reason)
+                # A message may have been made without validation, and could then not be read again.
+                if isinstance(loaded := load_line(line), Damaged):
+                    raise InvalidMessage(loaded.reason)
                 lines[entry_id] = line
                 head = entry_id
             write(b"\n".join(lines.values()))

@@ -80,15 +80,15 @@ class SessionStore:
 
     def list(self) -> list[SessionInfo]:
         """All sessions, the last changed first. Raises UsageError when the folder cannot be read."""
-        found = []
+        sessions = []
         for path in self._paths():
             try:
-                found.append((path.stat().st_mtime_ns, path.name, glance(path)))
+                sessions.append((path.stat().st_mtime_ns, path.name, glance(path)))
             except FileNotFoundError:
                 continue  # removed while we look
             except OSError as error:
                 raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-        return [info for _, _, info in sorted(found, key=lambda item: item[:2], reverse=True)]
+        return [info for _, _, info in sorted(sessions, key=lambda item: item[:2], reverse=True)]
 
     def find(self, name: str) -> Path:
         """The file of a session, by its id, the unique beginning of one, or "last" for the one changed last.
@@ -98,9 +98,7 @@ class SessionStore:
         paths = {path.name.removesuffix(SUFFIX): path for path in self._paths()}
         if name == "last" and name not in paths:
             return self._latest()
-        fitting = (
-            [name] if name in paths else sorted(each for each in paths if name and each.startswith(name))
-        )
+        fitting = [name] if name in paths else sorted(key for key in paths if name and key.startswith(name))
         if not fitting:
             raise UnknownSession(f"no session {name!r:.80} in {self.root}: see `localagent sessions list`")
         if len(fitting) > 1:
@@ -143,13 +141,16 @@ class SessionStore:
         words = text.casefold().split()
         for info in self.list():
             try:
-                said = [info.title or "", *_said(Session.open(info.path))]
+                passages = [info.title or "", *_said(Session.open(info.path))]
             except LocalAgentError:
                 continue
-            whole = "\n".join(said).casefold()
+            whole = "\n".join(passages).casefold()
             if words and all(word in whole for word in words):
-                # Of the passages that have one of the words, the one that has most of them.
-                best = max(reversed(said), key=lambda each: sum(word in each.casefold() for word in words))
+                # The passage that has most of the words, and of several the last.
+                best = max(
+                    reversed(passages),
+                    key=lambda passage: sum(word in passage.casefold() for word in words),
+                )
                 yield Found(info, _around(best, words))
 
     def _paths(self) -> Iterator[Path]:
@@ -180,8 +181,8 @@ def _around(passage: str, words: Sequence[str]) -> str:
     """The part of the passage around the first of the words, on one line."""
     line = one_line(passage)
     low = line.casefold()
-    at = min((place for word in words if (place := low.find(word)) >= 0), default=0)
-    start = max(0, at - PASSAGE // 3)
+    first = min((place for word in words if (place := low.find(word)) >= 0), default=0)
+    start = max(0, first - PASSAGE // 3)
     return f"{'...' if start else ''}{one_line(line[start:], PASSAGE)}"
 
 

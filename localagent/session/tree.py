@@ -29,12 +29,12 @@ class Tree:
 
     def path(self, entry_id: str | None) -> list[Entry]:
         """The entries from a beginning to this one."""
-        found: list[Entry] = []
+        path: list[Entry] = []
         while entry_id is not None:
-            found.append(self.entries[entry_id])
+            path.append(self.entries[entry_id])
             entry_id = self._parents[entry_id]
-        found.reverse()
-        return found
+        path.reverse()
+        return path
 
     def parent(self, entry_id: str) -> str | None:
         """The entry before this one, if it could be read."""

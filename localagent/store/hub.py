@@ -71,7 +71,8 @@ def list_files(repo: str, revision: str) -> Listing:
     info = _ask(repo, revision)
     card = info.card_data.to_dict() if info.card_data else {}
     named = card.get("license_name") if card.get("license") == "other" else card.get("license")
-    sizes = {each.rfilename: each.size or 0 for each in info.siblings or () if _is_safe(each.rfilename)}
+    safe = [sibling for sibling in info.siblings or () if _is_safe(sibling.rfilename)]
+    sizes = {sibling.rfilename: sibling.size or 0 for sibling in safe}
     return Listing(sizes, info.id or repo, named if isinstance(named, str) and named else None)
 
 

@@ -42,7 +42,7 @@ class Cached:
         hashes = []
         for file in self.files:
             published, digest = file.resolve().name, sha256(file, advance)
-            if published not in (digest, git_blob_id(file) if _GIT_ID.fullmatch(published) else digest):
+            if published != (git_blob_id(file) if _GIT_ID.fullmatch(published) else digest):
                 return None
             hashes.append((str(file), digest))
         return hashes
@@ -106,9 +106,9 @@ def _snapshot(repo: str, revision: str) -> Path | None:
 
 def _linked(snapshot: Path) -> list[tuple[str, Path]]:
     """The files of a snapshot whose hash is known, by their paths in the repository."""
-    found = []
+    files = []
     for path in sorted(snapshot.rglob("*")):
         named = path.resolve().name
         if path.is_file() and (_SHA256.fullmatch(named) or _GIT_ID.fullmatch(named)):
-            found.append((path.relative_to(snapshot).as_posix(), path))
-    return found
+            files.append((path.relative_to(snapshot).as_posix(), path))
+    return files

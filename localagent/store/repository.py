@@ -54,13 +54,13 @@ class RepositoryName:
     @classmethod
     def parse(cls, text: str) -> RepositoryName:
         """Read `hf:owner/name[@revision][:what]`. Raises UnknownModel."""
-        found = _NAME.fullmatch(text.strip()[len(HUB) :].strip())
-        if found is None or ".." in text:
+        parts = _NAME.fullmatch(text.strip()[len(HUB) :].strip())
+        if parts is None or ".." in text:
             raise UnknownModel(
                 f"{quoted(text)} does not name a repository: write {HUB}owner/name, and after a colon "
                 "a GGUF file or a quantization"
             )
-        return cls(found[1], found[2] or "main", found[3])
+        return cls(parts[1], parts[2] or "main", parts[3])
 
     def __str__(self) -> str:
         revision = "" if self.revision == "main" else f"@{self.revision}"
@@ -74,13 +74,13 @@ class RepositorySpec(ModelSpec):
 
     @property
     def folder(self) -> str:
-        """The name, as a folder can be called."""
+        """The name in a form that a folder can have."""
         return re.sub(r"[/:\\]+", "--", self.name)
 
 
 def installed(store: WeightStore) -> list[RepositorySpec]:
     """The models of repositories whose weights are in the store, by name."""
-    found = []
+    specs = []
     try:
         folders = sorted(store.root.glob(f"{HUB[:-1]}--*/*"))
     except OSError:
@@ -95,8 +95,8 @@ def installed(store: WeightStore) -> list[RepositorySpec]:
             continue
         spec = _spec(source, folder.name, proof.size)
         if folder.parent.name == spec.folder:  # else somebody renamed it
-            found.append(spec)
-    return found
+            specs.append(spec)
+    return specs
 
 
 def find_model(
@@ -114,11 +114,11 @@ def find_model(
     name = RepositoryName.parse(text)
     here: dict[str, int] = {}
     for spec in installed(store or WeightStore()):
-        for each, source in spec.sources.items():
+        for engine, source in spec.sources.items():
             assert isinstance(source, HubSource)
             if (source.repo.lower(), source.revision) == (name.repo.lower(), name.revision):
-                if spec.name == str(name) and backend in (None, each):
-                    return spec, each
+                if spec.name == str(name) and backend in (None, engine):
+                    return spec, engine
                 here |= _files_of(source)
                 name = replace(name, repo=source.repo)  # in the letter case of its owner
     for files in (here, hub_cache.list_cached(name.repo, name.revision)):
@@ -133,7 +133,7 @@ def find_model(
 
 
 def _files_of(source: HubSource) -> dict[str, int]:
-    """Files that make `_choose` come to the model of this source."""
+    """Files of which `_choose` takes the model of this source: of a folder, those by which it is known."""
     prefix = f"{source.subfolder}/" if source.subfolder else ""
     return dict.fromkeys(source.files or (f"{prefix}config.json", f"{prefix}model.safetensors"), 0)
 
@@ -179,7 +179,7 @@ def _source(name: RepositoryName, *, file: str | None = None, folder: str = "") 
 
 
 def _spec(source: HubSource, backend: BackendName, size: int, licence: str | None = None) -> RepositorySpec:
-    """`size`: bytes of the weights; 0 if not known."""
+    """The model of this source for one backend. `size`: bytes of the weights; 0 if not known."""
     page = f"https://huggingface.co/{source.repo}"
     wanted = source.subfolder
     if source.file is not None:
@@ -197,14 +197,14 @@ def _spec(source: HubSource, backend: BackendName, size: int, licence: str | Non
 
 
 def quantization(file: str) -> str | None:
-    """The quantization that a GGUF file's name tells, such as Q4_K_M."""
-    found = list(_QUANTIZATION.finditer(_PART.sub("", PurePosixPath(file).name.removesuffix(".gguf"))))
-    return f"{found[-1][1] or ''}{found[-1][2]}".upper() if found else None
+    """The quantization in a GGUF file's name, such as Q4_K_M."""
+    hits = list(_QUANTIZATION.finditer(_PART.sub("", PurePosixPath(file).name.removesuffix(".gguf"))))
+    return f"{hits[-1][1] or ''}{hits[-1][2]}".upper() if hits else None
 
 
 def _gguf_files(files: Mapping[str, int]) -> dict[str, int]:
     """The GGUF models: a file each, or the first of several parts, with the size of all."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for path, size in files.items():
         name = PurePosixPath(path).name.lower()
         if not name.endswith(".gguf") or name.startswith("mmproj") or "imatrix" in name:
@@ -212,8 +212,8 @@ def _gguf_files(files: Mapping[str, int]) -> dict[str, int]:
         stem = path[: -len(".gguf")]
         part = _PART.search(stem)
         first = f"{stem[: part.start()]}-00001{stem[part.start() + 6 :]}.gguf" if part else path
-        found[first] = found.get(first, 0) + size
-    return {path: size for path, size in found.items() if path in files}
+        sizes[first] = sizes.get(first, 0) + size
+    return {path: size for path, size in sizes.items() if path in files}
 
 
 def _mlx_folders(files: Mapping[str, int]) -> set[str]:
@@ -232,10 +232,10 @@ def _named_file(name: RepositoryName, files: Iterable[str]) -> str | None:
     """The file that `wanted` names: by its path, its name or its quantization. Raises UsageError."""
     wanted = (name.wanted or "").lower()
     exact = [path for path in files if wanted in (path.lower(), PurePosixPath(path).name.lower())]
-    found = exact or [path for path in files if (quantization(path) or "").lower() == wanted]
-    if len(found) > 1:
-        raise UsageError(f"{name.repo} has several files {quoted(wanted)}: name one of {listed(found)}")
-    return found[0] if found else None
+    fitting = exact or [path for path in files if (quantization(path) or "").lower() == wanted]
+    if len(fitting) > 1:
+        raise UsageError(f"{name.repo} has several files {quoted(wanted)}: name one of {listed(fitting)}")
+    return fitting[0] if fitting else None
 
 
 def _best(files: Mapping[str, int]) -> list[str]:
@@ -263,6 +263,6 @@ def _fitting(name: RepositoryName, files: Mapping[str, int]) -> str:
 
 def _told(files: Mapping[str, int], folders: Iterable[str]) -> str:
     """What there is to choose from, for a message."""
-    told = [f"{quantization(path) or path} ({size_text(size)})" for path, size in files.items()]
-    told += [f"the MLX folder {folder}" if folder else "an MLX model" for folder in sorted(folders)]
-    return listed(told) if told else "neither GGUF files nor an MLX folder"
+    choices = [f"{quantization(path) or path} ({size_text(size)})" for path, size in files.items()]
+    choices += [f"the MLX folder {folder}" if folder else "an MLX model" for folder in sorted(folders)]
+    return listed(choices) if choices else "neither GGUF files nor an MLX folder"

@@ -97,8 +97,8 @@ class WeightStore:
         """
         progress = progress or silent
         source = self._source(spec, backend)
-        if (found := self.find(spec, backend)) is not None:
-            return found
+        if (path := self.find(spec, backend)) is not None:
+            return path
         if isinstance(source, PathSource):
             return self._adopt(spec, backend, source, progress)
         if isinstance(source, HubSource) and (path := self._take_cached(spec, backend, source, progress)):
@@ -106,8 +106,8 @@ class WeightStore:
         if reason := why_offline(offline, hub=isinstance(source, HubSource)):
             raise ModelMissing(f"{self._missing(spec, backend)} (now {reason})")
         with self._alone(spec, backend, lambda: progress("wait", 0, None)):
-            if (found := self.find(spec, backend)) is not None:
-                return found  # another process pulled it while we waited
+            if (path := self.find(spec, backend)) is not None:
+                return path  # another process pulled it while we waited
             work = self._partial(spec, backend)
             try:
                 stage, files, commit = self._fetch(source, work, progress)
@@ -125,7 +125,7 @@ class WeightStore:
     def verify(self, spec: ModelSpec, backend: BackendName, progress: Progress | None = None) -> Path:
         """Hash every byte again. Raises ModelMissing, or HashMismatch, also in `find` until the next pull.
 
-        Weights where the catalogue says that they are, are checked as far as it has their hashes.
+        Weights that the catalogue names by their path are checked as far as it has their hashes.
         """
         folder, proof = self._folder(spec, backend), self._record(spec, backend)
         if proof is None:

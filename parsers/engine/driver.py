@@ -21,7 +21,7 @@ FollowsCall = Callable[[bool, str], Generator[None, None, bool]]
 """Whether what comes next fits after a whole call, as `LiteralBlock.follows_call` says."""
 
 PREMATURE = (Reason.SYNTAX, Reason.NOT_A_CALL, Reason.MISSING_VALUE, Reason.POSITIONAL_ARGUMENT)
-"""What is said of such a fault only holds if the call goes on after it."""
+"""Reasons that hold only if the call goes on behind the fault; where the output ends, it was cut off."""
 
 
 class Call(Protocol):
@@ -42,7 +42,7 @@ class Block:
     call_end = ""
     """The text that ends a call, where that is not the block's own end."""
     writer: CallWriter
-    """That of the call being read."""
+    """The writer of the call that is being read."""
 
     def __init__(self, context: Context) -> None:
         """`context.source.pos` is at the marker of the block, or at a call if the marker is missing."""
@@ -72,7 +72,7 @@ class Block:
             reason = yield from self.leave(call, fault)
             raw = source.since(start)
             if not raw.rstrip().endswith((self.span.close, self.call_end or self.span.close)):
-                # If the next one begins here, it begins within this one.
+                # This call has no end: one that begins here begins within it.
                 self.emit.amiss |= bool((yield from source.marker((self.span.open,))))
             self.emit.malformed(raw, reason, source.offset, writer.name, writer.index, writer.arguments)
             return False
@@ -94,7 +94,8 @@ class Block:
     ) -> Generator[None, None, bool]:
         """Whether a call that does not fit is what a fault has made of another one.
 
-        Where nothing is amiss the model may have meant it, and whoever is asked to run it can tell it so.
+        Where nothing is amiss, the model may have meant the call as it is, and whoever runs it can answer
+        what is wrong with it.
         """
         if self.emit.amiss:
             return True

@@ -47,13 +47,13 @@ class Emitter:
     )
 
     def __init__(self, outer: Emitter | None = None) -> None:
-        """`outer`: the one that may `adopt` what is written here, which begins where that one stands."""
+        """`outer`: the emitter that may `adopt` these events, which begin where its own end."""
         self.end: int = outer.end if outer else 0
         self.calls: int = outer.calls if outer else 0  # CallStart events so far
         self.before = ""  # the last character, if it is content
         self.amiss = False  # a call stands in the reasoning, or within another one
-        self.marked: list[Callable[[], str]] = []  # the calls between markers, as `is_echo` takes them
-        self.bare: set[str] = set()  # as text, those without, of a turn that began with them
+        self.marked: list[Callable[[], str]] = []  # calls between markers, as `is_echo` takes them
+        self.bare: set[str] = set()  # those without, as text, if the turn began with such
         self.place: Place = "text"
         self.since = 0  # the offset at which that stretch begins
         self._events: list[Event] = []
@@ -77,7 +77,7 @@ class Emitter:
         return events
 
     def adopt(self, other: Emitter) -> None:
-        """Write what `other`, which began where this one stands, has written."""
+        """Take over the events of `other`, which was made from this emitter and began at its end."""
         self._events += other.take()
         self.end = other.end
         self.calls = other.calls
@@ -86,12 +86,12 @@ class Emitter:
         other.marked.clear()
 
     def is_echo(self, identity: Callable[[], str]) -> bool:
-        """Whether a call between markers is one that stood without them before: then it was made already.
+        """Whether a call between markers repeats one that stood without them before, and so was made already.
 
         `identity`: gives its name and arguments as text, which is the same for all that are equal.
         """
         if self.bare and (call := identity()) in self.bare:
-            self.bare.remove(call)  # written once more, it is meant
+            self.bare.remove(call)  # if it comes yet another time, it is meant
             return True
         self.marked.append(identity)
         return False
@@ -140,7 +140,9 @@ class Emitter:
         self.end = end
 
     def broken(self, fault: Fault, *, ended: bool) -> None:
-        """A call cannot be read on. `ended`: the output ends here. Raises it where one fault refuses all."""
+        """Called when a call cannot be read on; `ended`: and the output ends there. Does nothing here; where
+        one fault refuses all calls, it is raised.
+        """
 
     def malformed(
         self,

@@ -1,8 +1,8 @@
-"""Whether a call fits the declared tools: the one check, which everything that tells of a call goes by.
+"""Whether a call fits the declared tools: the one check, behind every `fits` of an event and `ToolCheck`.
 
-What a schema says in a way that is not followed here (references, patterns, bounds, names of types that mean
-nothing) is no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever the
-schema, and names at most MAX_MISFITS places of a call.
+The parts of a schema that are not followed here (references, patterns, bounds, names of types that mean
+nothing) are no reason against a value. The check takes at most MAX_STEPS steps for each argument, whatever
+the schema, and names at most MAX_MISFITS places of a call.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _STRUCTURE = re.compile(r"""["'\u2018-\u201f{}\[\]()<>,:=|\\\n\r]""")
 _QUOTE = r"""["'\u2018-\u201f]"""
 _BEFORE_A_KEY = rf"(?:{_QUOTE}|[>|,(\u007b])\s*"
 _BEHIND_A_KEY = rf"(?:{_QUOTE}?\s*[:=<>|]|{_QUOTE}\s+\w+=)"
+"""What stands in front of a key, and behind it, in one notation or another."""
 _CHOICES = frozenset(("const", "anyOf", "oneOf"))
 _PLAIN: Mapping[str, type] = {
     "string": str,
@@ -38,7 +39,7 @@ _ITEMS = frozenset(("items", "prefixItems"))
 _FITTING = frozenset((True,))
 
 Test = Callable[[Any, re.Pattern[str]], bool]
-"""Tells quickly of most values that they fit, and hold no mark. What it refuses may fit all the same."""
+"""A quick test: what passes fits, and holds no mark. What does not pass may fit all the same."""
 
 
 class ArgumentCheck:
@@ -118,7 +119,7 @@ def argument_fits(tool: Tool | None, key: str, value: Any, marks: re.Pattern[str
 
 
 def _test_of(tool: Tool, key: str) -> Test:
-    """That of an argument, which is made once."""
+    """The test of an argument, which is made once for each tool and key."""
     test = _test(tool.schemas.get(key)) or _tells_nothing
     if key in tool.schemas:
         tool.tests[key] = test
@@ -242,7 +243,7 @@ def _fits(reasons: Iterable[Misfit]) -> Fits:
 
 
 def _holds_marks(value: Any, marks: re.Pattern[str]) -> bool:
-    """Whether `_markup` has something to tell of."""
+    """Whether `_markup` would find a string."""
     waiting, left = [value], MAX_STEPS
     while waiting and (left := left - 1):
         value = waiting.pop()

@@ -56,7 +56,7 @@ class Source:
         """
         self.text = ""
         self.pos = 0
-        self.base = 0
+        self.base = 0  # the offset in the output at which the window begins
         self.ended = False
         self._markers = tuple(sorted(markers, key=len, reverse=True))
         self._longer = {  # of the markers with which others begin
@@ -69,7 +69,7 @@ class Source:
         marks = (*markers, *tags)
         if atomic:  # in ordinary tokens these are data
             marks = tuple(m for m in marks if m not in atomic and cores.get(m, m) not in atomic)
-        self.marks = _any_of(marks)
+        self.marks = _any_of(marks)  # what a value of a call should not hold, see `fits`
         self._spelled = tuple(marker for marker in markers if self._is_spelled(marker, atomic))
         self._longest = max(map(len, markers), default=0)
         self.starts = "".join(sorted({marker[0] for marker in markers}))  # with which a marker may begin
@@ -86,7 +86,8 @@ class Source:
         return self.base + self.pos
 
     def feed(self, piece: str, special: bool | None) -> None:
-        """Append `piece`. Read text leaves the window and is kept only if somebody asked for it."""
+        """Append `piece`. Read text leaves the window and is kept only if a reader asked for that."""
+        # Each special token is a run of its own, so that two of them never make one marker.
         if not self._flags or self._flags[-1] is not special or special:
             self._runs.append(self.base + len(self.text))
             self._flags.append(special)
@@ -101,6 +102,7 @@ class Source:
             self.base += self.pos
             self.text = self.text[self.pos :] + piece
         self.pos = 0
+        # The flags of text to which no reader can go back are dropped, now and then and not at every piece.
         if len(self._runs) > 64 and self._kept_from is None:
             current = bisect_right(self._runs, self.base) - 1
             del self._runs[:current], self._flags[:current]
@@ -133,7 +135,7 @@ class Source:
         return self.text[self.pos]
 
     def space(self) -> Generator[None, None, str]:
-        """Skip white space, then as `char`."""
+        """Skip white space; returns the character behind it, "" at the end of the output."""
         if (char := self.text[self.pos : self.pos + 1]) > " ":
             return char
         while True:
@@ -195,9 +197,8 @@ class Source:
                 return marker
         end = len(text)
         if not self.ended and end - index < self._longest:
-            if self.is_special(
-                index
-            ):  # a token comes whole, and only what it is the core of goes on behind it
+            # A special token comes whole: only a marker of which it is the core can go on behind it.
+            if self.is_special(index):
                 markers = [marker for marker in markers if marker in self._cores]
             rest = text[index:]
             for marker in markers:
@@ -250,7 +251,7 @@ class Source:
     def keep_from(self, offset: int | None) -> None:
         """Retain everything read from `offset` (not before the window) on; None lets go of it."""
         if self._retained:
-            return  # more than that is kept
+            return  # `retain` keeps more than that
         self._kept_from = offset
         self._kept.clear()
 

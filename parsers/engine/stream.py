@@ -58,7 +58,7 @@ class StreamParser:
 
     @property
     def since(self) -> int:
-        """Where that stretch begins, as an offset in the output: a block of calls with its marker."""
+        """The offset in the output at which that `place` begins: a block of calls begins with its marker."""
         return self._emit.since
 
     def feed(self, text: str, special: bool | None = None) -> list[Event]:
@@ -93,6 +93,6 @@ class StreamParser:
 
 
 def _started(reading: Reading) -> Reading:
-    """`reading` behind a first yield, at which it waits for the first piece."""
+    """`reading`, which first waits at a yield until the first piece has been fed."""
     yield
     yield from reading

@@ -35,11 +35,14 @@ _ANY = frozenset({"any", "json", "mixed", ""})
 _NAME = re.compile(r"\s*([a-z]+?)(?:8|16|32|64)?\s*(\[\s*\])*(?:\s+of\s.*|\s*[\[<(].*)?\s*", re.DOTALL)
 """The name of a type, without its size (`int32`) or what it is made of (`list[str]`); and `[]` behind it."""
 _MADE_OF = re.compile(r"[\[<(][^\[\]<>()]+[\]>)]")
+"""What a type is made of: the `[str]` in `list[str]`."""
 _OPTIONAL = re.compile(r"\s*optional\s*\[(.*)\]\s*", re.DOTALL)
 _OPEN_BY = frozenset(("$ref", "allOf", "anyOf", "oneOf", "patternProperties"))
+"""Keywords by which a schema may allow more than what is in `properties`."""
 _MAPPING = (dict, Mapping)
 """What schemas are: the check against the abstract class alone takes ten times as long."""
 _TYPES: Mapping[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+"""The declared types other than strings that decide how text is read, and what Python makes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ def _kinds_named(names: str) -> frozenset[str] | None:
 
 
 def kinds_of_schema(schema: Any, depth: int = MAX_SCHEMA_DEPTH) -> frozenset[str] | None:
-    """The JSON types that a schema allows; None where it does not say, or says it in a way not followed."""
+    """The JSON types that a schema allows; None where it does not limit them, or by what is not followed."""
     if not isinstance(schema, _MAPPING) or depth == 0:
         return None
     kind = schema.get("type")

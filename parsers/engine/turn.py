@@ -23,7 +23,7 @@ from .spans import Span
 
 _CALLS = "calls without a marker"
 _BLANKS = re.compile(r"[ \t\r\n]{0,16}")
-"""The white space over which `Stops.begins` looks ahead."""
+"""The white space over which `Stops.begins` looks ahead; bounded, so that no marker is held back for long."""
 
 
 class Stops:
@@ -90,9 +90,9 @@ class Stops:
         return (_CALLS if begins else "", index)
 
     def begins(self, source: Source, index: int, marker: str) -> bool | None:
-        """Whether `marker`, at window index `index`, has behind it what it needs, as far as the output goes.
+        """Whether `marker`, at window index `index`, is followed by one of the texts that it requires.
 
-        None while more input may bring it.
+        None while more input may bring one. At the end of the output, the beginning of one is enough.
         """
         follow = self._follows.get(marker)
         if not follow:
@@ -107,7 +107,7 @@ class Stops:
 
 
 class Trial(Emitter):
-    """Events of calls, which are only written if nothing is wrong but that the output cuts the last one."""
+    """Collects events of calls, and gives up at the first fault; but the output may cut off the last call."""
 
     def __init__(self, emit: Emitter) -> None:
         super().__init__(emit)
@@ -126,7 +126,7 @@ class Trial(Emitter):
 
 
 class _Stretches:
-    """What ends the stretches of a dialect's turns, whatever the tools."""
+    """The markers that end each kind of stretch of a dialect. They depend on no tools, and are made once."""
 
     def __init__(self, dialect: Dialect) -> None:
         markers = dict.fromkeys(dialect.markers, ())
@@ -149,7 +149,7 @@ class _Stretches:
             in_text[span.open] = span.before
             for marker in closes:
                 if dialect.spellings.get(marker) != "":
-                    in_text.pop(marker, None)  # content, outside reasoning
+                    in_text.pop(marker, None)  # outside reasoning it is content [stray-think]
             drafts: dict[str, tuple[str, ...]] = dict.fromkeys(dialect.openers, ())
             interrupts = {marker: before[marker] for marker in dialect.interrupts}
             phrases = (*dialect.phrases,)
@@ -164,7 +164,7 @@ _stretches = lru_cache(64)(_Stretches)
 
 
 class MarkedTurn:
-    """Reads one turn; see the module's words."""
+    """Reads one turn, as the top of this file describes it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -204,20 +204,21 @@ class MarkedTurn:
             if dialect.reasoning is not None and means == dialect.reasoning.open:
                 yield from self.reasoning()
             elif marker in self._answers:
-                self.has_content()  # JSON in an answer is one
+                self.has_content()  # JSON in an answer is content, and no bare call
                 yield from source.either(self._answers[marker])
                 emit.markup(source.offset)
             elif marker in dialect.ends or dialect.spellings.get(marker) == "":
                 emit.markup(source.offset)
             else:
                 rest = source.text[start - source.base :]
+                # The output may end within a longer marker, which begins like this one and opens calls.
                 cut = source.ended and any(opener.startswith(rest) for opener in dialect.openers)
-                source.pos = len(source.text) if cut else source.pos  # a marker with which another begins
+                source.pos = len(source.text) if cut else source.pos
                 reason = Reason.TRUNCATED if cut else Reason.STRAY_END
                 emit.malformed(source.text[start - source.base : source.pos], reason, source.offset)
 
     def _phrase(self) -> Reading:
-        """Read reasoning that plain words open. They do so where a turn begins; later they are content."""
+        """Read reasoning that plain words open. They do so only as a turn begins; later they are content."""
         source, phrases = self._source, self._dialect.phrases
         if (yield from source.either(tuple(phrase for phrase in phrases if phrases[phrase] == "open"))):
             self._emit.markup(source.offset)
@@ -239,7 +240,7 @@ class MarkedTurn:
             yield from bare.read()
 
     def has_content(self) -> None:
-        """The turn has content or calls: what follows cannot be all that it says."""
+        """Note that the turn has content or calls: bare calls, which are all of a turn, cannot follow."""
         self._bare = None
 
     def _unmarked(self) -> Reading:
@@ -267,7 +268,7 @@ class MarkedTurn:
         self._source.keep_from(None)
 
     def _reasoning(self, span: Span) -> Generator[None, None, bool]:
-        """Read it up to behind its closing marker; returns whether there is one."""
+        """Read reasoning to the end of its closing marker; returns whether there is one."""
         dialect, source, emit = self._dialect, self._source, self._emit
         again = True
         while again:
@@ -281,7 +282,8 @@ class MarkedTurn:
         while marker := (yield from self._stretch(emit.reasoning, stops, waiting=dialect.interrupts)):
             if dialect.means(marker) == span.close:
                 break
-            start, place = emit.end, source.offset  # between them: white space of a real call's marker
+            # Between the two offsets lies white space that belongs to the marker, if the call is a real one.
+            start, place = emit.end, source.offset
             if place >= tried and marker in dialect.interrupts and stops.begins(source, source.pos, marker):
                 source.retain(start)
                 real, tried = yield from self._calls_to_the_end()
@@ -292,7 +294,7 @@ class MarkedTurn:
             source.pos += len(marker)
             emit.reasoning(source.since(start), source.offset)
             if draft is None:
-                emit.amiss |= bool(dialect.header)  # a message within the message that reasons
+                emit.amiss |= bool(dialect.header)  # a message within the one that reasons
                 draft = place
                 source.keep_from(draft)
             stops = self._closing
@@ -304,7 +306,7 @@ class MarkedTurn:
     def _calls_to_the_end(self) -> Generator[None, None, tuple[bool, int]]:
         """Read calls in the reasoning; they count if only the end of the turn follows [open-reasoning].
 
-        Returns whether that is so, and up to where was looked: calls that begin before are drafts, too.
+        Returns whether that is so, and up to where it read: calls that begin before that are drafts, too.
         """
         dialect, source = self._dialect, self._source
         assert dialect.grammar is not None
@@ -315,7 +317,8 @@ class MarkedTurn:
                 yield from dialect.grammar(context).read()
                 end = source.offset
                 marker = (yield from source.marker()) if (yield from source.space()) else ""
-                ended = source.ended and any(map(source.cut_marker, dialect.markers))  # or nothing follows
+                # Nothing follows, or the beginning of a marker.
+                ended = source.ended and any(map(source.cut_marker, dialect.markers))
                 if ended or marker in dialect.ends:
                     source.rewind(end)
                     self._emit.adopt(attempt)
@@ -329,7 +332,8 @@ class MarkedTurn:
     ) -> Generator[None, None, str]:
         """Write everything up to the next stop; returns it unread, "" at the end of the output.
 
-        The white space in front of a stop is markup, except that of those `waiting` for a decision.
+        The white space in front of a stop is markup, except in front of those in `waiting`, which the caller
+        has yet to judge.
         """
         source = self._source
         while True:

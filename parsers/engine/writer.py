@@ -25,7 +25,7 @@ class CallWriter:
 
     JSON text goes out as it is written, except from a `hold` to its `settle`: what is written between the two
     waits, because its place is not decided yet. `by_schema`: whether the declared type of an argument decides
-    between readings of its value; JSON says itself of what type a value is.
+    between readings of its value; in JSON, a value shows its own type.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class CallWriter:
             self.emit.argument_end(key, value, fits)
 
     def _settle_wrapper(self) -> None:
-        """The first argument is one like any other."""
+        """Decide that the first argument is one like any other, and not all of them."""
         assert self._wrapper is not None
         (place, written), self._wrapper = self._wrapper, None
         self.settle(place)

@@ -31,7 +31,7 @@ _OWN = frozenset({"lfm2"})
 """LFM2's [bare-list] says which calls without markers count: lists in Python, and no JSON."""
 
 DIALECTS: Mapping[str, Dialect] = {
-    # Where calls have markers, those without count if they are all that a turn says [bare-object].
+    # Where calls have markers, those without count if a turn holds nothing else [bare-object].
     dialect.name: replace(dialect, bare=BareCalls) if dialect.calls and dialect.name not in _OWN else dialect
     for family in (
         python_lists,

@@ -1,4 +1,4 @@
-"""Functionary 3.2's messages, each behind a line that says for whom it is.
+"""Functionary 3.2's messages, each behind a line with its recipient.
 
     all
     Let me look.>>>get_weather

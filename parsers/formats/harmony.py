@@ -78,7 +78,7 @@ class Header:
 
     @property
     def is_own(self) -> bool:
-        """Whether the message is the model's, and not what it imagines somebody to answer."""
+        """Whether the message is the model's own, and not an answer that it imagines."""
         return not self.role or self.role.startswith("assistant")
 
     @property
@@ -90,7 +90,7 @@ class Header:
 
 
 class HarmonyTurn(MarkedTurn):
-    """Reads one turn; see the module's words."""
+    """Reads one turn, as the top of this file describes it."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -236,9 +236,8 @@ class HarmonyTurn(MarkedTurn):
         source = self._source
         while marker := (yield from self._stretch(write, self._stops)):
             if marker in (START, CHANNEL):
-                self._emit.amiss |= (
-                    self._emit.place == "reasoning"
-                )  # its end was lost, or the call is a draft
+                # In reasoning, its end was lost, or the call that follows is a draft.
+                self._emit.amiss |= self._emit.place == "reasoning"
                 return
             source.pos += len(marker)
             self._between(marker)

@@ -37,7 +37,7 @@ def render_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
 
 
 def render_open_list(span: Span, markers: Iterable[str], calls: Calls) -> str:
-    """Granite: the same, up to the end of the turn."""
+    """Granite: such a list, up to the end of the turn."""
     return f"{span.open}{_list(markers, calls)}"
 
 

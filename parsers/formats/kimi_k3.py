@@ -81,7 +81,7 @@ def _unescaped(value: str) -> str:
 def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
     """Read the one of `tags` that comes next, white space beside its tokens included; "" if none does.
 
-    What is read must be kept: the position goes back where it is none.
+    The caller has to keep the text (`Source.keep_from`), since the position goes back where no tag comes.
     """
     if tag := (yield from source.either(tags)):
         return tag
@@ -89,7 +89,7 @@ def _read_tag(source: Source, tags: tuple[str, ...]) -> Generator[None, None, st
 
 
 def _tag_ahead(source: Source, tags: tuple[str, ...]) -> Generator[None, None, str]:
-    """The one of `tags` that comes next, its first token being one; "" if none does."""
+    """The one of `tags` that comes next, its first token a special one; "" if none does."""
     if not (yield from source.char()) or not (yield from source.marker(TOKENS)):
         return ""
     if tag := (yield from source.ahead(tags)):
@@ -271,7 +271,7 @@ class KimiCall(RawCall):
             parts.append(char)
 
     def _argument(self) -> Reading:
-        """Read an argument. Its type says how, or the tool's schema where it has none."""
+        """Read an argument, by the type in its tag, or by the tool's schema where there is none."""
         attributes = yield from self._attributes(ARGUMENT)
         key = attributes.get("key")
         if key is None:

@@ -39,7 +39,7 @@ _ITEM = "item"
 _TAG = re.compile(r"[^<>\n]*")
 _PARAMETER = re.compile(r"""parameter name=(["'])([^"'=\s]+)\1""")
 _MOST_PARTS = 64
-"""In so many elements of one name may an array stand: with each, all of it is written anew."""
+"""The most elements of one name that an array may be spread over: with each, all of it is written anew."""
 _ELEMENT = re.compile(r"[^\s<>/\"'=\[\]]+")
 """The names that a tag can hold."""
 

@@ -49,7 +49,7 @@ ATEM = Shape("<atem:invoke name=", "</atem:invoke>", "<atem:parameter name=", "<
 
 
 class MuseTurn(MarkedTurn):
-    """Reads one turn; see the module's words."""
+    """Reads one turn, as the top of this file describes it."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -179,9 +179,8 @@ class MuseTurn(MarkedTurn):
         source = self._source
         while marker := (yield from self._stretch(write, self._stops)):
             if marker == START:
-                self._emit.amiss |= (
-                    self._emit.place == "reasoning"
-                )  # its end was lost, or the call is a draft
+                # In reasoning, its end was lost, or the call that follows is a draft.
+                self._emit.amiss |= self._emit.place == "reasoning"
                 return
             source.pos += len(marker)
             if marker == MESSAGE:
@@ -226,7 +225,7 @@ def resolved(name: str, tools: Iterable[str]) -> str:
 
 
 class AtemCall(TagCall):
-    """One call in a message. `recipient`: to whom the message goes, "" where that says nothing."""
+    """One call in a message. `recipient`: that of the message, "" where it does not matter."""
 
     def __init__(self, context: Context, recipient: str) -> None:
         super().__init__(context, ATEM)
@@ -254,7 +253,7 @@ class AtemCall(TagCall):
 
 
 class AtemBlock(TagBlock):
-    """The block of a message to a tool. `recipient`: which, "" where that says nothing."""
+    """The block of a message to a tool. `recipient`: that of the message, "" where it does not matter."""
 
     def __init__(self, context: Context, recipient: str) -> None:
         super().__init__(replace(context, dialect=_PAYLOAD), ATEM)

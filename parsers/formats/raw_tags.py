@@ -25,7 +25,7 @@ _tool_call = tool_call(GLM_ELSEWHERE)
 
 
 def _coder(context: Context) -> Grammar:
-    """The same, or a call whose block is not opened."""
+    """A block as `_tool_call` reads it, or a call whose block is not opened."""
     source = context.source
     block = TagBlock if source.text.startswith(FUNCTION.call, source.pos) else _tool_call
     return block(context)

@@ -82,7 +82,7 @@ def cmake_args(environment: Mapping[str, str] = os.environ) -> str:
 def amx_is_safe(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this machine's compiler may be left to use AMX, or has none to use."""
     if sys.platform == "win32" or platform.machine().lower() not in {"x86_64", "amd64", "i686"}:
-        return True  # gcc's fault, and Windows builds with another compiler
+        return True  # the fault is in gcc, and Windows builds with another compiler
     compiler = compiler_command(environment)
     return _probe_runs(tuple(compiler), tuple(_flags("CXX", environment)))
 
@@ -122,7 +122,7 @@ def _assignment(*wanted: str) -> str:
     """What a command needs in front for this machine: nothing, where a plain build is right."""
     try:
         own, options = _words("CMAKE_ARGS", os.environ), _amx_options(os.environ)
-    except UsageError:  # whoever runs the command is told then; a hint has something else to say
+    except UsageError:  # the command itself says so when it is run; this hint is about something else
         return ""
     if not wanted and not options:
         return ""
@@ -150,12 +150,12 @@ def _flags(language: str, environment: Mapping[str, str]) -> list[str]:
 
 def _option(name: str, environment: Mapping[str, str]) -> str | None:
     """The value of the last `-DNAME=` or `-DNAME:TYPE=` in the environment's CMAKE_ARGS."""
-    found = None
+    last = None
     for word in _words("CMAKE_ARGS", environment):
         key, equals, value = word.partition("=")
         if equals and key.removeprefix("-D").partition(":")[0] == name:
-            found = value
-    return found
+            last = value
+    return last
 
 
 def _words(name: str, environment: Mapping[str, str]) -> list[str]:
@@ -177,8 +177,8 @@ def _probe_runs(compiler: tuple[str, ...], flags: tuple[str, ...]) -> bool:
         source.write_text(_PROBE)
         command = [*compiler, *flags, "-O3", "-march=native", str(source), "-o", str(program)]
         try:
-            for each in (command, [str(program)]):
-                if subprocess.run(each, capture_output=True, timeout=60, check=False).returncode:
+            for step in (command, [str(program)]):
+                if subprocess.run(step, capture_output=True, timeout=60, check=False).returncode:
                     return False
         except (OSError, subprocess.TimeoutExpired):
             return False

@@ -41,7 +41,7 @@ class Cores:
             self._wanted.pop(who, None)
 
     def share(self, who: int) -> int:
-        """How many threads `who` may use now, which has entered."""
+        """How many threads `who`, which has entered, may use now."""
         with self._lock:
             wanted, together = self._wanted[who], sum(self._wanted.values())
         if together == wanted or together <= (count := self._count or available_cores()):

@@ -19,13 +19,14 @@ from localagent.hosts.llamacpp.library import forget, library, reason
 from localagent.hosts.llamacpp.vocabulary import LlamaCppVocabulary
 
 SPACING = 256
+"""About how many tokens lie between two checkpoints within a message: it is made a whole number of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How to load. `adapts`: fewer threads compute beside busy programs. `gpu_layers` -1 is all of them.
-    `chunk` and `batch`: see `engine.Engine`; by default the same. `divisible` and `short`: see there, if each
-    lane has its own cells.
+    `chunk`, `batch`, `divisible` and `short` are those of `engine.Engine`: `batch` is by default `chunk`, and
+    the last two hold only if each lane has its own cells.
 
     `flash_attention` False turns it off; otherwise llama.cpp uses it where it can. `capacity`: the tokens
     that all lanes hold together, by default those of one context. `batch_exact`: see `lanes.Context.exact`.
@@ -51,7 +52,7 @@ class Options:
 
 
 class LlamaCppEngine:
-    """A loaded model and its context; see `engine.Engine`."""
+    """An `engine.Engine`: a loaded model and its context."""
 
     def __init__(self, path: Path, options: Options) -> None:
         self._native = library()
@@ -65,7 +66,7 @@ class LlamaCppEngine:
         # token, depend on the cells that a sequence got, and every lane's attention passes over those of all.
         self._pooled = options.cells < options.lanes * options.context
         self.joint = not self._pooled
-        # Of three tokens that are left none may stay alone: a chunk must hold as many.
+        # No token may be alone in a chunk, so the last three of a prompt have to fit into one.
         self.divisible = options.divisible and not self._pooled and self.chunk >= 3
         self.short = 0 if self._pooled else options.short
         self.batch = min(options.batch or self.chunk, options.context)
@@ -96,15 +97,15 @@ class LlamaCppEngine:
 
     @property
     def threads(self) -> int | None:
-        """See `engine.Engine`."""
+        """The threads that computed last, or would now; None while there is no context."""
         return None if self._team is None else self._team.threads
 
     def evaluate(self, lanes: Sequence[Any], chunks: Sequence[Sequence[int]], cancelled: CancelCheck) -> bool:
-        """See `engine.Engine`."""
+        """Read one chunk in each of `lanes`."""
         return evaluate(self._shared, lanes, chunks, cancelled)
 
     def advance(self, lanes: Sequence[Any]) -> Sequence[int | EngineFailed]:
-        """See `engine.Engine`."""
+        """Draw one token for each of `lanes`."""
         return advance(self._shared, lanes)
 
     def rest(self) -> None:

@@ -108,7 +108,7 @@ def _reader(path: Path) -> Iterator[_Reader]:
 
 
 class _Reader:
-    """A cursor over the file; `at` is the byte that it stands at."""
+    """A cursor over the file. `at`: the offset of the next byte."""
 
     def __init__(self, data: mmap.mmap, size: int) -> None:
         self._data = data
@@ -210,15 +210,15 @@ class _Reader:
 
     def _skip_strings(self, count: int) -> None:
         """Vocabularies hold 10^5 strings: no call and no copy for each."""
-        data, at, size = self._data, self.at, self._size
+        data, cursor, size = self._data, self.at, self._size
         unpack: Callable[[Any, int], tuple[Any, ...]] = _U64.unpack_from
         for _ in range(count):
-            if at + 8 > size:
+            if cursor + 8 > size:
                 break
-            at += 8 + unpack(data, at)[0]
-        if at > size:
+            cursor += 8 + unpack(data, cursor)[0]
+        if cursor > size:
             raise _Broken(f"truncated or corrupt: a string in the header ends past byte {size:,}")
-        self.at = at
+        self.at = cursor
 
     def _vocabulary(self, count: int) -> Array:
         """The tokens, which must differ: llama.cpp aborts the process when two are spelled alike."""
@@ -228,7 +228,7 @@ class _Reader:
         lengths = set(map(len, texts))
         span = (min(lengths), max(lengths)) if lengths else None
         spelled = (bytes((byte,)) in texts or b"<0x%02X>" % byte in texts for byte in range(256))
-        unspelled = next((byte for byte, found in enumerate(spelled) if not found), None)
+        unspelled = next((byte for byte, is_spelled in enumerate(spelled) if not is_spelled), None)
         return Array(_STRING, count, None, span, unspelled)
 
     def _tensor(self) -> Tensor:
@@ -241,7 +241,7 @@ class _Reader:
 
 
 def _tensor_end(tensor: Tensor) -> int:
-    """Where it ends, counted from where the data begin."""
+    """Where a tensor ends, counted from where the data begin."""
     per_block, width = _BLOCKS.get(tensor.kind, (1, 0))
     values = math.prod(tensor.shape)
     if not 0 < values < 1 << 62 or tensor.shape[0] % per_block:

@@ -18,7 +18,7 @@ class Array:
     """A metadata array: its element type and length, and its values when they are few.
 
     `span`: the least and the greatest of its numbers, both NaN where one of them is NaN or infinite; of the
-    vocabulary, how many bytes the shortest and the longest token have. None where nobody looked.
+    vocabulary, how many bytes the shortest and the longest token have. None where that was not looked at.
     `unspelled`: of the vocabulary, the first byte that no token stands for.
     """
 

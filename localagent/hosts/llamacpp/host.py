@@ -107,8 +107,10 @@ class LlamaCppHost(EngineHost):
 
 
 def _batch_exact(header: Header, prefill: Prefill, offloads: bool) -> bool | None:
-    """See `lanes.Context.exact`. Both kinds of attention sum several rows in another order than one, plain
-    attention not of weights of 16 bits; what a GPU does is tried.
+    """Whether batches leave the logits as they are (`lanes.Context.exact`); None where that has to be tried.
+
+    Attention sums several rows in another order than one, but for plain attention of weights that are not
+    quantized. What a GPU does is not known.
     """
     return None if offloads else not header.quantized and not prefill.flash
 
@@ -152,7 +154,7 @@ def physical_cores() -> int:
 def _apple_fast_cores() -> int:
     count, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
     call = ctypes.CDLL(None).sysctlbyname
-    found = call(
+    status = call(
         b"hw.perflevel0.physicalcpu", ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)
     )
-    return count.value if found == 0 else 0
+    return count.value if status == 0 else 0

@@ -108,7 +108,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "ssm.group_count": Range(0, 1 << 16),
     "wkv.head_size": _head,
 }
-"""By key, without the architecture in front."""
+"""The numbers that each key may have, without the architecture in front of it."""
 REQUIRED: Final = ("block_count", "embedding_length", "context_length")
 """These may not be 0; where one is missing, llama.cpp says so."""
 POSITIVE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -215,7 +215,7 @@ class _Own:
             if shared and heads % shared:
                 yield f"{self._key('attention.head_count_kv')}: {heads} heads do not share {shared} evenly"
         share = self._number("embedding_length") // counts if isinstance(counts, int) and counts else 0
-        keys, values = (self._number(f"attention.{each}_length") or share for each in ("key", "value"))
+        keys, values = (self._number(f"attention.{part}_length") or share for part in ("key", "value"))
         if isinstance(counts, int) and counts and not keys:
             yield f"{self._key('attention.head_count')} is {counts:,}: more than embedding_length"
         if self._architecture in ALIKE and keys != values:
@@ -232,7 +232,7 @@ class _Own:
             yield f"{key} is {turned:,}: it must be even and at most {most:,}"
 
     def _experts(self) -> Iterator[str]:
-        """As llama.cpp asserts it."""
+        """Numbers of experts, as llama.cpp asserts them."""
         experts, used = self._number("expert_count"), self._get("expert_used_count")
         most = used.span[1] if isinstance(used, Array) and used.span else used
         most = most if isinstance(most, int | float) else 0

@@ -69,8 +69,8 @@ class Context:
         self._positions = numpy.zeros(most, numpy.int32)
         self._counts = numpy.ones(most, numpy.int32)
         self._sequences = numpy.zeros(most, numpy.int32)
-        each = self._sequences.ctypes.data + numpy.arange(most, dtype=numpy.uintp) * self._sequences.itemsize
-        self._pointers = each.astype(numpy.uintp)
+        places = numpy.arange(most, dtype=numpy.uintp) * self._sequences.itemsize
+        self._pointers = (self._sequences.ctypes.data + places).astype(numpy.uintp)
         self._wanted = numpy.zeros(most, numpy.int8)
         self._batch = native.llama_batch(
             token=_pointer(self._tokens, ctypes.c_int32),
@@ -145,7 +145,7 @@ class Context:
 
 
 class LlamaCppLane:
-    """See `engine.Lane`: sequence `number` of the context. It must not outlive that."""
+    """An `engine.Lane`: sequence `number` of a context, which must outlive it."""
 
     def __init__(self, context: Context, number: int) -> None:
         self.ids: list[int] = []
@@ -261,8 +261,8 @@ class LlamaCppLane:
         """Evaluate `tokens` in one batch and one by one, and take them back."""
         context, begin = self._context, len(self.ids)
 
-        def logits(at: int, ids: Sequence[int]) -> Any:
-            if context.decode_chunk(self.number, at, ids, every=True):
+        def logits(position: int, ids: Sequence[int]) -> Any:
+            if context.decode_chunk(self.number, position, ids, every=True):
                 raise EngineFailed("llama.cpp has no room for a draft")
             return context.logits(len(ids)).copy()
 
@@ -372,7 +372,7 @@ class LlamaCppLane:
 def evaluate(
     context: Context, lanes: Sequence[LlamaCppLane], chunks: Sequence[Sequence[int]], cancelled: CancelCheck
 ) -> bool:
-    """See `engine.Engine`: one batch, which on the CPU can be cancelled on the way, on a GPU before.
+    """`Engine.evaluate`: one batch, which can be cancelled on the CPU while it is computed, on a GPU before.
 
     llama.cpp computes together chunks of one length, of lanes whose numbers follow one another.
     """
@@ -399,13 +399,13 @@ def evaluate(
 
 
 def advance(context: Context, lanes: Sequence[LlamaCppLane]) -> list[int | EngineFailed]:
-    """See `engine.Engine`: one batch for all of them, or one each where there is no room for it."""
+    """`Engine.advance`: one batch for all lanes, or one for each where there is no room for that."""
     if len(lanes) == 1 and lanes[0].due is not None:  # nothing to bring into order, most of the time
         return [_or_error(_alone, context, lanes[0])]
     numbers = [lane.number for lane in lanes]
     if numbers != sorted(numbers):  # llama.cpp computes together only those whose numbers follow one another
         order = sorted(range(len(lanes)), key=numbers.__getitem__)
-        drawn_in_order = advance(context, [lanes[at] for at in order])
+        drawn_in_order = advance(context, [lanes[index] for index in order])
         return [token for _, token in sorted(zip(order, drawn_in_order, strict=True), key=itemgetter(0))]
     due = [lane.due for lane in lanes]
     steps = [step for step in due if step is not None]
@@ -428,7 +428,7 @@ def _alone(context: Context, lane: LlamaCppLane) -> int:
 
 
 def _alone_of_many(context: Context, lane: LlamaCppLane) -> int:
-    """The same, and keep what its log-probabilities come from. Raises EngineFailed."""
+    """As `_alone`, and keep the logits, from which log-probabilities come. Raises EngineFailed."""
     token = _alone(context, lane)
     lane.keep_logits()
     return token

@@ -26,7 +26,6 @@ WAITING: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIB
 
 _SPINS = "1000"
 _ERROR = 4  # ggml_log_level; llama_cpp._logger has it wrong
-_CONTINUED = 5
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -62,7 +61,7 @@ def version() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """What the engine says of itself, for people and reports: version, instruction sets, devices."""
+    """What the engine reports of itself, for people and reports: version, instruction sets, devices."""
     native = library()
     build = native.llama_print_system_info().decode("utf-8", "replace").strip(" |")
     return {
@@ -79,13 +78,13 @@ def cuts_measured() -> bool:
 
     ARM's take rows by twos, so that an odd one may differ; BLAS and AMX have kernels of their own for many.
     """
-    found = describe()
+    facts = describe()
     return (
         platform.machine().lower() in ("x86_64", "amd64")
-        and not any(use.startswith(("BLAS", "ACCELERATE", "AMX")) for use in found["uses"])
+        and not any(use.startswith(("BLAS", "ACCELERATE", "AMX")) for use in facts["uses"])
         # BLAS is a device, too, and so is a graphics card, which may compute large products of any model.
-        and bool(found["devices"])
-        and all(device.startswith("CPU") for device in found["devices"])
+        and bool(facts["devices"])
+        and all(device.startswith("CPU") for device in facts["devices"])
     )
 
 

@@ -24,13 +24,15 @@ VOCABULARY_ENTRY: Final = 128
 def estimate_gguf(path: Path, header: Header, context: int, prefill: Prefill | None = None) -> Estimate:
     """What the GGUF file, or split set, at `path` takes with one lane of `context` tokens.
 
-    `header`: what `read_header` says of the file. `prefill`: by default as `choose_prefill`
-    has it without a GPU.
+    `header`: that of the file, from `read_header`. `prefill`: by default what `choose_prefill` gives without
+    a GPU.
+
     Counted: the files, whole; an f16 KV cache for every layer that has attention, windows in full since the
     host asks for that (`swa_full`); the f32 state of convolution and state-space layers; the compute buffer
     of a prefill step; the vocabulary. Not counted: saved prefixes, a second copy of weights that llama.cpp
     repacks for the CPU (their mapped pages can be given back), a row of logits for each lane, and where the
     memory lies, in RAM or on a GPU.
+
     Raises InvalidWeights when a part of a split set is missing or a file cannot be read.
     """
     keys = _Keys(header)
@@ -141,5 +143,5 @@ def _feed_forward(keys: _Keys) -> int:
     """Values per token in the widest feed-forward layer, of all the experts that a token uses."""
     dense = keys.number("feed_forward_length")
     experts = keys.number("expert_used_count")
-    each = keys.number("expert_feed_forward_length", dense) + keys.number("embedding_length") // 2
-    return max(dense, experts * each)
+    expert = keys.number("expert_feed_forward_length", dense) + keys.number("embedding_length") // 2
+    return max(dense, experts * expert)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 PERIOD: Final = 0.15
-"""Seconds of steps that are compared, if they are `_STEPS` or more; else `_LONG`."""
+"""Seconds for which steps are timed before they are judged, or `_LONG` if these are fewer than `_STEPS`."""
 _STEPS = 3
 _LONG = 0.6
 _LOSS = 0.5  # of a step: a change that has cost so much is taken back before its period ends
@@ -65,8 +65,8 @@ class Pace:
             self._look(now)
 
     def _look(self, now: float) -> None:
-        """A period is over. A change is wanted when two in a row found the same cores free: in the one in
-        which somebody came or left, the steps are of both kinds.
+        """A period is over. A change is wanted when two in a row found the same cores free: a period in
+        which another program came or left has steps of both kinds.
         """
         wanted, self._wanted = self._wanted, min(max(1, self._free()), self._most)
         self._before = None

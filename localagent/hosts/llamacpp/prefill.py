@@ -45,7 +45,7 @@ SCORES: Final = 256 << 20
 _SAME: Final = frozenset({0, 1, 30, 2, 3, 6, 8, 20})
 """ggml's types with which cuts change nothing: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q8_0, IQ4_NL."""
 _UNMEASURED: Final = ("expert_count", "ssm.state_size", "ssm.conv_kernel", "wkv.head_size")
-"""Keys of models whose prompts are always cut in the same places: experts, who get now several rows of a
+"""Keys of models whose prompts are always cut in the same places: experts, which get now several rows of a
 chunk and now one, and recurrences that are computed in blocks.
 """
 

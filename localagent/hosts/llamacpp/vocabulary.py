@@ -63,16 +63,16 @@ class LlamaCppVocabulary:
     def tokenize(self, text: str, special: bool) -> tuple[int, ...]:
         """The ids of `text`, with nothing added. Control tokens are recognised only when `special`.
 
-        llama.h says that this call is thread-safe, and ctypes gives the interpreter away while it runs.
+        llama.h says that this call is thread-safe, and ctypes releases the interpreter's lock meanwhile.
         """
         data = text.encode("utf-8", "replace")
         count = len(data) + 8
         while True:
             ids = (ctypes.c_int32 * count)()
-            found = self._native.llama_tokenize(self._handle, data, len(data), ids, count, False, special)
-            if found >= 0:
-                return tuple(ids[:found])
-            count = -found
+            written = self._native.llama_tokenize(self._handle, data, len(data), ids, count, False, special)
+            if written >= 0:
+                return tuple(ids[:written])
+            count = -written  # there are so many
 
     def tokenize_segments(self, segments: Iterable[Segment], continued: bool = False) -> tuple[int, ...]:
         """The ids of a rendered prompt; a BOS is put in front where the vocabulary asks for it."""
@@ -112,7 +112,8 @@ class LlamaCppVocabulary:
             raise IndexError(f"no token {token} in a vocabulary of {self.size:,}")
         room = 256
         while True:
-            buffer = ctypes.create_string_buffer(room)  # its own: readers spell in threads of theirs
+            # Not shared between calls, since readers make them in threads of their own.
+            buffer = ctypes.create_string_buffer(room)
             size = self._native.llama_token_to_piece(self._handle, token, buffer, room, 0, True)
             if size >= 0:
                 return buffer.raw[:size]
@@ -120,15 +121,15 @@ class LlamaCppVocabulary:
 
     def _find_special(self) -> dict[int, str]:
         attribute, text = self._native.llama_vocab_get_attr, self._native.llama_vocab_get_text
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for token in range(self.size):
             kind = attribute(self._handle, token)
             if not kind & (_CONTROL | _UNKNOWN | _USER_DEFINED):
                 continue
             name = text(self._handle, token).decode("utf-8", "replace")
             if kind & (_CONTROL | _UNKNOWN) or looks_like_marker(name):
-                found[token] = name
-        return found
+                names[token] = name
+        return names
 
     def _continue(self, text: str, special: bool) -> tuple[int, ...]:
         """Tokenize what follows other text: after a line break, whose tokens are then taken off again."""

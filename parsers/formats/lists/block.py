@@ -58,7 +58,7 @@ class ListBlock(LiteralBlock):
                 yield from self.element(char)
 
     def element(self, char: str) -> Reading:
-        """Read one element of the list and what its follower says of it."""
+        """Read one element of the list, and look at what follows it."""
         source = self.source
         self.emit.markup(source.offset)
         start = source.offset

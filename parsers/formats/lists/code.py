@@ -60,7 +60,7 @@ class CodeBlock(ListBlock):
         source.keep_from(None)
 
     def opened(self) -> Reading:
-        """Read what opens the block, which is known to stand there."""
+        """Read what opens the block, which is known to come next."""
         self.source.pos += len(CODE.open)
         return
         yield

@@ -1,7 +1,7 @@
 """Calls without markers where the format promises them: a turn that is nothing but such calls [bare-object].
 
 Models whose templates promise markers write them all the same, as objects, in Markdown fences, or, where they
-are degenerate, as `[Calling tool: f({"a": 1})]` [calling-tool]. They count if they are all that a turn says,
+are degenerate, as `[Calling tool: f({"a": 1})]` [calling-tool]. They count if a turn holds nothing else,
 and only for declared tools.
 """
 

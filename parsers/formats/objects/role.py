@@ -27,7 +27,7 @@ class CallRole:
     first = "\nf"
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
-        """Of any tool: the role says that it is a call."""
+        """`tools` do not matter: the role alone makes it a call, of any tool."""
 
     def at(self, text: str, index: int) -> bool | None:
         """Whether the role and its token stand at `index`; None while more text may make it so."""

@@ -92,7 +92,7 @@ class UnmarkedCall(JsonCall):
             raise Fault(Reason.NOT_A_CALL, final=True)
 
     def other_member(self, key: str) -> Reading:
-        """Read what APIs write beside a call. With a member like `"result"` the object tells of one."""
+        """Read what APIs write beside a call. With a member like `"result"` the object reports one."""
         if key != "function" and key not in ABOUT_A_CALL and not (self._promised and self.complete):
             raise Fault(Reason.NOT_A_CALL)
         yield from super().other_member(key)

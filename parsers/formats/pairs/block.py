@@ -33,7 +33,7 @@ class PairsBlock(CallBlock):
 
 
 def _not_cut(source: Source, shape: PairShape) -> Reading:
-    """Raise Fault if a key goes on behind the end of a call: that has got in the place of the key's tag."""
+    """Raise Fault if a key and its closing tag follow the end of a call, which stands for the key's tag."""
     end = source.offset
     key = yield from source.run(NAME)
     cut = key != "" and (yield from source.ahead((shape.key_end,))) != ""

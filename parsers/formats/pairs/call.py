@@ -72,12 +72,12 @@ class PairsCall(RawCall):
             yield from self._object(self._json().read())
             return
         char = yield from source.char()
-        # with a blank in it, it may be name and key
         if (assigned := self._assigned(name)) is not None and (yield from source.either(self._closes)):
             self._assign(*assigned)
             return
         if not char or not name:
             raise Fault(Reason.NOT_A_CALL)
+        # With a blank in it, it may be a name and a key whose opening tag is missing.
         if not NAME.fullmatch(name) and not (yield from source.ahead((shape.key_end,))):
             raise Fault(Reason.NOT_A_CALL)
         separated = (yield from source.either((shape.separator,))) != "" if shape.separator else False
@@ -267,7 +267,7 @@ class PairsCall(RawCall):
         return frozenset((word,)) if word in _TYPES else None
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """Whether the value ends at `end`, one of its tags, as the module's words say."""
+        """Whether the value ends at `end`, one of its tags, by the rules at the top of this file."""
         source, shape = self.source, self._shape
         start = source.offset
         source.pos += len(end)
@@ -293,7 +293,7 @@ class PairsCall(RawCall):
             ends_value = self.before not in QUOTING and (yield from self._is_at_end())
             ends_value = ends_value or (yield from self._begins_block())
         source.rewind(start)
-        # A value that seems to end without its tag, but in `>`, ends in what is left of the tag.
+        # A value that seems to end without its tag, but whose last character is `>`, ends in a piece of it.
         if (
             ends_value
             and bare != shape.value_end
@@ -344,7 +344,7 @@ class PairsCall(RawCall):
 
 @cache
 def _value_ends(shape: PairShape, close: str, special: tuple[str, ...], markers: tuple[str, ...]) -> Ends:
-    """What may end a value. A line end in front of another tag than its own would stand behind that."""
+    """What may end a value. A line end in front of another tag would stand behind the one that is missing."""
     newline = ("\r\n", "\n") if shape.slips else ()
     misplaced = {marker: newline for marker in markers if marker not in shape.tags}
     return Ends({shape.value_end: (), shape.key: newline, close: newline}, special, shape.near, misplaced)

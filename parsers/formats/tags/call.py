@@ -190,7 +190,7 @@ class TagCall(RawCall):
                 raise Fault(Reason.SYNTAX)
 
     def _declared(self, attributes: str) -> Kinds:
-        """The JSON types that the argument may have: its tag says that, or else the tool's schema."""
+        """The JSON types that the argument may have, by its tag, or else by the tool's schema."""
         for name, value in _ATTRIBUTE.findall(attributes):
             if name == "string":
                 stated = value.strip("\"'")
@@ -210,7 +210,7 @@ class TagCall(RawCall):
     # -- what ends a value ----------------------------------------------------------------------------
 
     def closes(self, end: str) -> Generator[None, None, bool]:
-        """Whether the value ends at `end`, one of its tags, as the module's words say."""
+        """Whether the value ends at `end`, one of its tags, by the rules at the top of this file."""
         if self._is_verbatim:
             return True
         source, shape = self.source, self._shape
@@ -238,7 +238,7 @@ class TagCall(RawCall):
             raise Fault(Reason.UNCLOSED_STRING, balanced=is_scalar or not second)
         if ends_value and self.before == "" and bare != shape.parameter_end:
             raise Fault(Reason.MISSING_VALUE)
-        # What ends in `>`, without its tag, ends in what is left of the tag.
+        # A value that ends without its tag, and whose last character is `>`, ends in a piece of the tag.
         if ends_value and bare != shape.parameter_end and (bare not in shape.slips or self.before == ">"):
             raise Fault(Reason.UNCLOSED_STRING)
         self._holds_tags |= not ends_value
@@ -334,7 +334,7 @@ def _tag(source: Source, shape: Shape) -> Generator[None, None, tuple[str, str, 
 def _ends_of(
     shape: Shape, close: str, special: tuple[str, ...], markers: tuple[str, ...]
 ) -> tuple[tuple[Ends, Ends], ...]:
-    """What may end a value, and what ends one that is verbatim; the same behind a tag that ends in `\r\n`."""
+    """What may end a value, and a verbatim one: behind a tag that "\\n" follows, and behind any other."""
     quote = "" if shape.verbatim is None else shape.verbatim[1]
     verbatim: dict[str, tuple[str, ...]] = {
         f"{quote}{space}{shape.parameter_end}": () for space in ("", "\n")
