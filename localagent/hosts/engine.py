@@ -208,6 +208,12 @@ class Engine(Protocol):
         """Chunks of fewer tokens may be divided all the same, if none is a single token; 0 if none may."""
 
     @property
+    def rewinds(self) -> bool:
+        """Whether a lane has nothing but its cells, so that a checkpoint may be taken when more has been
+        evaluated.
+        """
+
+    @property
     def joint(self) -> bool:
         """Whether `evaluate` may be called: it gives the logits of one chunk after the other, but for what
         rounding makes of quantized weights where the engine is not `divisible`.

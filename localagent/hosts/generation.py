@@ -36,11 +36,13 @@ class Cuts(NamedTuple):
     """Between two checkpoints within a message, a multiple of `every`; None where there are to be none."""
     short: int = 0
     """Chunks of fewer tokens may be divided whatever `every` is."""
+    over: bool = False
+    """Whether they may also reach over the end of a message, where a checkpoint is then taken afterwards."""
 
     @classmethod
     def of(cls, engine: Engine) -> Cuts:
         """As the engine needs them."""
-        return cls(None if engine.divisible else engine.chunk, engine.spacing, engine.short)
+        return cls(None if engine.divisible else engine.chunk, engine.spacing, engine.short, engine.rewinds)
 
 
 class Stop(NamedTuple):
@@ -95,7 +97,7 @@ class GenerationState:
 
     def size(self, wanted: int) -> int:
         """The length of the next chunk, if it is to have about `wanted` tokens, two or more."""
-        left = self._ahead[0].end - self.position
+        left = self._left
         if left <= wanted or not self._divides(left):
             return left
         if left > wanted + 1:
@@ -104,8 +106,19 @@ class GenerationState:
 
     def takes(self, size: int) -> bool:
         """Whether the next chunk may have this length."""
-        left = self._ahead[0].end - self.position
+        left = self._left
         return left == size or (left >= size + 2 and self._divides(left))
+
+    @property
+    def _left(self) -> int:
+        """The most tokens that the next chunk may have."""
+        end = self._ahead[0].end
+        if self._cuts.over:
+            for stop in self._ahead:
+                if stop.end - self.position >= self._cuts.short:
+                    break
+                end = stop.end
+        return end - self.position
 
     def _divides(self, left: int) -> bool:
         """Whether as many tokens may be read in several chunks."""
@@ -127,10 +140,15 @@ class GenerationState:
         """How much of the prompt is evaluated."""
         return Prefilled(self.position, len(self.ids), self.cached)
 
-    def evaluated(self, size: int) -> bool:
-        """A chunk has been evaluated. Whether a checkpoint is to be taken here."""
+    def evaluated(self, size: int) -> Sequence[int]:
+        """A chunk has been evaluated. The lengths at which a checkpoint is to be taken."""
         self.position += size
-        return self.position == self._ahead[0].end and self._ahead.popleft().marked
+        lengths = []
+        while self._ahead and self._ahead[0].end <= self.position:
+            stop = self._ahead.popleft()
+            if stop.marked:
+                lengths.append(stop.end)
+        return lengths
 
     def drawn(self, token: int, logprobs: Callable[[], Any]) -> Sequence[Token]:
         """A token was drawn: the tokens whose text is complete now. Sets `ended` if it was the last one.

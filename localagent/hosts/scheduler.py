@@ -234,7 +234,7 @@ class Scheduler:
         joint = self._engine.joint
         most = self._engine.chunk if self._running else self._engine.batch
         share = most // max(1, min(len(self._reading), most // _LEAST_EACH)) if joint else most
-        size = self._reading[0].generation.size(max(2, share))
+        size = self._size(max(2, share))
         room = most // size if joint and size > 1 else 1  # a single token has a kernel of its own
         jobs = [job for job in self._reading if job.generation.takes(size)][: max(1, room)]
         for job in jobs:
@@ -242,14 +242,24 @@ class Scheduler:
             self._reading.append(job)
         return jobs, size
 
+    def _size(self, share: int) -> int:
+        """The length, about `share` or less, with which one call evaluates most tokens."""
+        generations = [job.generation for job in self._reading]
+        sizes = {generations[0].size(share)}
+        if len(generations) > 1 and self._engine.joint:
+            ends = {generation.size(share) for generation in generations}
+            sizes |= {size - less for size in ends for less in (0, 2) if size - less > 1}
+        fitting = [size for size in sizes if generations[0].takes(size)]
+        return max(fitting, key=lambda size: (size * sum(other.takes(size) for other in generations), size))
+
     def _evaluated(self, job: Job, size: int) -> bool:
         """Its chunk has been evaluated. Whether that was the last one, and tokens can be drawn."""
         generation, seat = job.generation, job.seat
         assert seat is not None
-        worth_a_checkpoint = generation.evaluated(size)
+        for length in generation.evaluated(size):
+            if length < len(generation.ids):
+                self._prefix.mark(seat, length)
         if not generation.whole:
-            if worth_a_checkpoint:
-                self._prefix.mark(seat)
             return False
         seat.lane.begin(generation.sampling, generation.ids)
         self._reading.remove(job)

@@ -174,7 +174,7 @@ class Speaking:
         """
         self.drafts = drafts
         self.joint = joint
-        self.threads, self.short = None, 0
+        self.threads, self.short, self.rewinds = None, 0, False
         self.divisible = anywhere or batch is not None
         self.batch = batch or chunk
         self.script = None if script is None else [*script]

@@ -47,7 +47,7 @@ def test_what_it_will_have_read_of_another_prompt_is_yet_to_come() -> None:
     generation.resume(0)
     for shared, comes in ((15, 0), (16, 16), (40, 40), (60, 60)):
         assert generation.will_reach([*ids[:shared], 250, 251, 252]) == comes
-    assert generation.evaluated(40) is False
+    assert generation.evaluated(40) == []
     for shared, comes in ((16, 0), (40, 0), (41, 41)):
         assert generation.will_reach([*ids[:shared], 250, 251, 252]) == comes
 
@@ -183,12 +183,36 @@ def test_where_cuts_change_nothing_no_chunk_is_a_single_token(
         assert size > 1 or {position, position + 1} <= set(ends)
         found += generation.chunk(size)
         position += size
-        assert generation.evaluated(size) == (
+        assert bool(generation.evaluated(size)) == (
             position in ends
             and (spacing is not None)
             and (ids[position - 1] == END or position - max(e for e in ends if e < position) >= spacing)
         )
     assert found == ids
+
+
+@given(
+    st.lists(st.sampled_from([1, 1, 1, 2, END]), min_size=1, max_size=90),
+    st.lists(st.integers(2, 20), min_size=1),
+)
+def test_short_chunks_reach_over_the_ends_of_messages(ids: list[int], wanted: list[int]) -> None:
+    """Chunks of eight stay as they are, shorter ones are read in whatever pieces, and no checkpoint is lost."""
+    cuts = Cuts(8, 8, short=8, over=True)
+    generation = GenerationState(ids, Sampling(), Bytes(), 1000, cuts)
+    generation.resume(0)
+    plan = list(stops(ids, 0, cuts, Bytes()))
+    whole = {(end - 8, end) for (start, _), (end, _) in pairwise([(0, False), *plan]) if end - start == 8}
+    marked: list[int] = []
+    pieces: set[tuple[int, int]] = set()
+    turn = 0
+    while not generation.whole:
+        size = generation.size(wanted[turn % len(wanted)])
+        assert generation.takes(size)
+        begin, turn = generation.position, turn + 1
+        marked += generation.evaluated(size)
+        pieces.add((begin, begin + size))
+    assert {piece for piece in pieces if piece[1] - piece[0] >= 8} == whole
+    assert marked == [stop.end for stop in plan if stop.marked]
 
 
 @given(st.lists(st.sampled_from([1, 2, END]), min_size=1, max_size=60), st.integers(1, 20))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localagent.hosts.host import Reuse
 from localagent.hosts.llamacpp.engine import LlamaCppEngine, Options
 from localagent.hosts.llamacpp.gguf import read_header
 from localagent.hosts.llamacpp.header import Array, Header, Tensor
+from localagent.hosts.llamacpp.host import LlamaCppHost
 from localagent.hosts.llamacpp.prefill import (
     ALONE,
     LEAST,
@@ -17,6 +20,7 @@ from localagent.hosts.llamacpp.prefill import (
     Prefill,
     choose_prefill,
 )
+from localagent.hosts.sampling import Sampling
 from localagent.nano import GGUF
 
 
@@ -134,3 +138,28 @@ def test_short_chunks_have_the_same_logits_however_they_are_divided(gguf: Path, 
         assert logits(80) != logits(40, 40)  # else this would show nothing
     finally:
         engine.close()
+
+
+@pytest.mark.engine
+def test_prompts_have_the_same_logits_alone_and_together_and_again(gguf: Path) -> None:
+    """Eight conversations of 50 to 270 tokens with one system prompt, at once, and once more from what is kept."""
+    sampling = Sampling(max_tokens=1, temperature=0, logprobs=5)
+
+    def outcomes(host: LlamaCppHost, together: bool) -> list[Any]:
+        prompts = []
+        for number, word in enumerate(
+            ("roses", "oak trees", "fence", "pond", "birds", "gate", "heap " * 9, "snow")
+        ):
+            asked = {"role": "user", "content": f"Tell me about the {word} in the garden."}
+            answer = {"role": "assistant", "content": "Gladly. " * 7 * number}
+            prompts.append(host.render([asked, answer, {"role": "user", "content": f"And the {word}?"}]))
+        if together:
+            running = [host.generate(prompt, sampling) for prompt in prompts]
+            return [next(iter(generation)).logprobs for generation in running]
+        return [next(iter(host.generate(prompt, sampling))).logprobs for prompt in prompts]
+
+    with LlamaCppHost.load(gguf, context=1024, lanes=8, threads=1, reuse=Reuse(0)) as host:
+        alone = outcomes(host, together=False)
+    with LlamaCppHost.load(gguf, context=1024, lanes=8, threads=1) as host:
+        assert outcomes(host, together=True) == alone
+        assert outcomes(host, together=True) == alone

@@ -91,6 +91,7 @@ class LlamaCppEngine:
             options.batch_exact,
             self._team,
         )
+        self.rewinds = not self._shared.stateful
         spacing = max(1, SPACING // self.chunk) * self.chunk
         self.spacing = spacing if self._shared.stateful or not self.divisible else None
         self.lanes = [LlamaCppLane(self._shared, number) for number in range(options.lanes)]

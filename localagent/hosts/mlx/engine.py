@@ -42,7 +42,7 @@ class MlxEngine:
         self._closed = False
         self.context_size = context
         self.chunk = self.batch = chunk
-        self.divisible, self.short = False, 0
+        self.divisible, self.short, self.rewinds = False, 0, False
         self.threads = None  # as many as MLX likes
         self.joint = False  # a chunk is computed in the caches of its lane
         self.spacing = max(1, SPACING // chunk) * chunk

@@ -162,10 +162,10 @@ class PrefixCache:
         if not self._budget:
             self.clear(seat)
 
-    def mark(self, seat: Seat) -> None:
-        """Take a checkpoint here, where lanes need any."""
-        points, length = seat.checkpoints, len(seat.lane.ids)
-        if self._budget and not self._anywhere and not (points and points[-1].length == length):
+    def mark(self, seat: Seat, length: int | None = None) -> None:
+        """Take a checkpoint here, where lanes need any. `length`: an earlier one, see `Engine.rewinds`."""
+        points, length = seat.checkpoints, length or len(seat.lane.ids)
+        if self._budget and not self._anywhere and not (points and points[-1].length >= length):
             points.append(Checkpoint(length, seat.lane.checkpoint()))
             self._thin(points)
 

@@ -137,7 +137,7 @@ class ToyEngine:
     """Lanes over one text."""
 
     chunk = batch = 32
-    divisible, short, joint, spacing, threads = True, 0, False, None, None
+    divisible, short, joint, spacing, threads, rewinds = True, 0, False, None, None, True
 
     def __init__(self, text: str, context: int, lanes: int) -> None:
         self.vocabulary = ToyVocabulary()
