@@ -74,12 +74,11 @@ def test_greedy_stream_has_the_ids_of_the_bare_loop(model, gguf):
     engine = native.llama_model_load_from_file(str(gguf).encode(), native.llama_model_default_params())
     parameters = native.llama_context_default_params()
     parameters.n_ctx, parameters.n_threads = 1024, 2
-    parameters.flash_attn_type = native.LLAMA_FLASH_ATTN_TYPE_DISABLED  # as `hosts.llamacpp.prefill` chooses
     context = native.llama_init_from_model(engine, parameters)
     vocabulary = native.llama_model_get_vocab(engine)
     size = native.llama_vocab_n_tokens(vocabulary)
     ids = list(prompt.ids)
-    *chunks, batch = [ids[at : at + 32] for at in range(0, len(ids), 32)]
+    *chunks, batch = [ids[at : at + 64] for at in range(0, len(ids), 64)]
     for chunk in chunks:
         array = (ctypes.c_int32 * len(chunk))(*chunk)
         assert native.llama_decode(context, native.llama_batch_get_one(array, len(chunk))) == 0

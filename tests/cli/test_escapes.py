@@ -130,6 +130,7 @@ CASES = {
     ],
     "models pull": [case("lfm2-350m", settings=CATALOGUE), error("lfm2-nano", settings=CATALOGUE), error(NAME)],
     "models verify": [case("lfm2-nano", settings=CATALOGUE), error("lfm2-350m"), error(NAME)],
+    "models requantize": [error(NAME), error("lfm2-nano", NAME), error("lfm2-nano", "--to", f"{NAME}/x")],
     "models rm": [case("lfm2-350m", where="terminal", keys=(("[y/N]", "n\r"),)), error("smollm2-135m"), error(NAME)],
     "sessions list": [case(), case("--json")],
     "sessions search": [case("EVIL"), case("EVIL", "--json"), error(NAME)],

@@ -37,6 +37,7 @@ RESULTS = {
     "models show": ["lfm2-nano"],
     "models pull": ["lfm2-nano"],
     "models verify": [],
+    "models requantize": ["lfm2-nano", "--to", "$LOCALAGENT_HOME/made.gguf"],
     "models rm": ["lfm2-350m", "--yes"],
     "sessions list": [],
     "sessions search": ["Hi."],

@@ -174,7 +174,7 @@ def main() -> None:
         told.write_text(str(listening.getsockname()[1]))
         told.rename(options.told)
         config = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
-        uvicorn.McpServer(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_w16_list_all_shows_size_memory_context_and_licence(home: Path) -> None:
     done = models(home, "list", "--all")
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line}
-    for words in ("*", "llamacpp", " 98 MB", " 339 MB", "8,192", "Apache-2.0"):
+    for words in ("*", "llamacpp", " 98 MB", " 345 MB", "8,192", "Apache-2.0"):
         assert words in rows["smollm2-135m"]
     assert "LFM Open License v1.0" in rows["lfm2.5-1.2b-instruct"]
     assert {*load_catalog().names} <= {*rows}
