@@ -186,6 +186,17 @@ def test_a_team_that_does_not_adapt_has_the_threads_that_were_asked_for() -> Non
     assert told == [2]
 
 
+def test_where_nobody_tells_what_others_compute_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(percpu: bool) -> None:
+        raise PermissionError("/proc/stat")
+
+    monkeypatch.setattr("psutil.cpu_times", hidden)
+    native = SimpleNamespace(_lib=SimpleNamespace(), llama_set_n_threads=lambda *_: None)
+    team = Team(native, None, 2, Cores(4), adapts=True)
+    assert team.compute(1, lambda: 0) == 0
+    assert team.threads == 2
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("flash", [False, True], ids=["plain", "flash"])
 @pytest.mark.parametrize("model", ["nano", "smollm2"])
