@@ -126,7 +126,9 @@ class ChatModel(ABC):
         self, messages: Conversation, *, progress: bool = False, system: str | None = None,
         tools: Sequence[ToolSchema] | None = None, **options: Unpack[TurnOptions],
     ) -> AsyncGenerator[Sequence[TurnEvent], None]:  # fmt: skip
-        """As `astream`, in groups of the events that are there: for a reader who hands them on together."""
+        """The events of `astream` in groups, all that are there at a time, for a reader that passes them on
+        together.
+        """
         return self._arun(self._input(messages, system, tools, None, progress, options), None)
 
     @abstractmethod

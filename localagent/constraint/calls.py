@@ -201,7 +201,7 @@ class _Writer:
         return others
 
     def _by_kind(self, key: str, path: str, options: Options, kinds: Kinds) -> list[tuple[Kind, str]]:
-        """The values of one argument, with what ends each, by the kind that decides what stands around them.
+        """The values of one argument, with what ends each, by the kind that decides what surrounds them.
 
         `kinds`: the types that the parser takes the argument to have, None for any.
         """

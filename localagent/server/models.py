@@ -58,7 +58,7 @@ class ServedModel(Protocol):
 
     @property
     def agroups(self) -> Callable[..., AsyncGenerator[Sequence[TurnEvent], None]]:
-        """See `Model.agroups`."""
+        """`ChatModel.agroups`; a property, so that a model's own options need not be written here again."""
 
     @property
     def count_tokens(self) -> Callable[..., int]:

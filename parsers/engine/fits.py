@@ -205,7 +205,7 @@ def is_torn(tool: Tool, reasons: Sequence[Misfit], arguments: Mapping[str, Any],
     kinds = {reason.kind for reason in reasons}
     unknown = [key for key in arguments if key not in tool.schemas] if MisfitKind.UNKNOWN in kinds else []
     if any(map(_STRUCTURE.search, unknown)):
-        return True  # `{"li]it": 5}`: no key holds what stands around keys
+        return True  # `{"li]it": 5}`: no key holds what surrounds keys
     if MisfitKind.MISSING in kinds and any(_is_spliced(key, tool.schemas) for key in unknown):
         return True  # `{"unays": 3}`: what stood between the keys `unit` and `days` is lost
     texts = {key: value for key, value in arguments.items() if isinstance(value, str) and value in raw}

@@ -27,7 +27,7 @@ class MixedBlock:
         self._pairs = pairs
 
     def read(self) -> Reading:
-        """Look at the first character behind the marker, go back, and read."""
+        """Look at the first character after the marker, go back, and read."""
         source = self._context.source
         start = source.offset
         source.keep_from(start)

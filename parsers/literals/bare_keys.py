@@ -217,7 +217,7 @@ class GemmaReader(JsonReader):
         return text != "" and not broken and _SWALLOWED.search(text) is None
 
     def _closing(self, token: str, doubtful: bool) -> Generator[None, None, int | None]:
-        """As `verbatim.Closing` has it: behind other tokens a quote only closes if what follows it fits."""
+        """A `verbatim.Closing`. After other tokens a quote only closes if what follows it fits."""
         source = self.source
         if token != self._quote:
             return 0

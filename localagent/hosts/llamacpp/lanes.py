@@ -428,7 +428,9 @@ def _alone(context: Context, lane: LlamaCppLane) -> int:
 
 
 def _alone_of_many(context: Context, lane: LlamaCppLane) -> int:
-    """As `_alone`, and keep the logits, from which log-probabilities come. Raises EngineFailed."""
+    """Evaluate and draw in one lane, and keep the logits, from which log-probabilities come. Raises
+    EngineFailed.
+    """
     token = _alone(context, lane)
     lane.keep_logits()
     return token

@@ -106,7 +106,7 @@ class FleetModel:
     async def agroups(
         self, messages: Sequence[Message], **options: Any
     ) -> AsyncGenerator[Sequence[TurnEvent], None]:
-        """As `Model.agroups`. While nothing has come, a replica that dies is replaced by another one.
+        """The events of a turn in groups. While nothing has come, a replica that dies is replaced by another.
 
         Raises EngineFailed, Overloaded, and what the turn raises there.
         """
@@ -132,7 +132,10 @@ class FleetModel:
                     raise
 
     def count_tokens(self, messages: Sequence[Message], **told: Any) -> int:
-        """As `Model.count_tokens`, by a replica. Not to be called on an event loop. Raises as `agroups`."""
+        """The tokens of a prompt, counted by a replica. Not to be called on an event loop.
+
+        Raises what `agroups` raises.
+        """
         ask = self.handle.options(method_name="count", multiplexed_model_id=self.name)
         return int(answered(ask.remote(Call(messages, told)).result))
 

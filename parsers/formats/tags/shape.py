@@ -17,7 +17,7 @@ LINE_ENDS = (CRLF, "\n")
 class Shape:
     """How the tags are spelled.
 
-    `call` and `parameter` are what stands in front of the name, `quote` what is written around it: other
+    `call` and `parameter` are written in front of the name, `quote` around it: other
     quotation marks, or none, are a slip. Attributes may follow. `around`: white space that is markup at both
     ends of a value, the last one being the format's own. `verbatim`: what may stand around a value to say
     that no tag in it counts. `slips`: the tags that end a value as well as `parameter_end`, which models of
